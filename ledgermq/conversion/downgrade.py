@@ -49,7 +49,7 @@ from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.config_file import BACKUP_SUFFIX, ConfigFile
 from ledgermq.store.files.disk_space import bytes_on_disk
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory
-from ledgermq.store.files.file_names import own_names, queue_folders
+from ledgermq.store.files.file_names import is_topic_name, own_names, queue_folders
 from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.index.tag_items import are_tags_kept
 from ledgermq.store.log.entry_files import first_entry_position
@@ -285,7 +285,9 @@ def _build(
     converted_ns = time.monotonic_ns()
     _build_queues(root, store, plan.directory, new_end, progress=progress)
     reader = LogReader(plan.directory)
-    kept = _keep_queues(root, plan.directory, reader.first)
+    # What was plain before an upgrade keeps its positions.
+    plain_end = reader.parts[1].files.first if len(reader.parts) > 1 else reader.first
+    kept = _keep_queues(root, plan.directory, reader.first, Position(plain_end))
     kept += _put_ends(root, store, plan.directory, reader.parts[0].files.first, new_end)
     reader.close()
     write_state_mark(root / journal.NEW / journal.OWN / STATE_MARK, 0)
@@ -440,10 +442,14 @@ def _build_queues(
         log.close()
 
 
-def _keep_queues(root: Path, directory: StoreDirectory, first: Position) -> int:
+def _keep_queues(
+    root: Path, directory: StoreDirectory, first: Position, plain_end: Position
+) -> int:
     """Take over the queues that the log has no message of any more; how many there are.
 
     Their units point before the log, which begins at ``first``; what counts is how many there were.
+    Those of light queues, which the log does not bring back, may point anywhere before
+    ``plain_end``, where it becomes another one.
     """
     file_size = directory.queue_file_size
     kept = 0
@@ -454,7 +460,7 @@ def _keep_queues(root: Path, directory: StoreDirectory, first: Position) -> int:
             if target.exists() or queue.parent.name == SYSTEM_TOPIC or file_size is None:
                 continue
             end = find_end(queue, file_size, whole_below=0).log_end
-            if end > first:
+            if end > (first if is_topic_name(queue.parent.name) else plain_end):
                 logger.warning(
                     "queue not taken over, the log has no message of it: queue=%s log_end=%d",
                     queue,

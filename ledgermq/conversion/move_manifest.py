@@ -18,11 +18,17 @@ import numpy as np
 
 from ledgermq.conversion.manifest_file import read_manifest_file
 from ledgermq.formats.arrays import Units
-from ledgermq.formats.config_json import decode_document, whole_number, with_field_names
+from ledgermq.formats.config_json import (
+    OFFSET_TABLE,
+    decode_document,
+    whole_number,
+    with_field_names,
+)
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.names.system_topics import is_system_topic
 from ledgermq.store.files.checked_document import write_document
+from ledgermq.store.files.offsets_file import OffsetsFile
 from ledgermq.store.files.small_file import read_file
 from ledgermq.store.store_view import QueueBounds, StoreView
 
@@ -298,8 +304,8 @@ def _compare_offsets(
 
 
 def _offsets(root: Path) -> dict[str, dict[str, int]]:
-    name = "consumerOffset.json"
-    table = _table(root, name, "offsetTable")
+    path = OffsetsFile(root / "config").path
+    table = _table(root, path.name, OFFSET_TABLE)
     try:
         return {
             key: {str(whole_number(queue)): whole_number(at) or 0 for queue, at in row.items()}
@@ -308,7 +314,7 @@ def _offsets(root: Path) -> dict[str, dict[str, int]]:
         }
     except ValueError as error:
         raise CorruptLogError(
-            "not the offsets of queues", file=str(root / "config" / name), reason=str(error)
+            "not the offsets of queues", file=str(path), reason=str(error)
         ) from error
 
 

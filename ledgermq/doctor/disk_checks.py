@@ -28,6 +28,7 @@ from ledgermq.store.files.config_file import ConfigFile
 from ledgermq.store.files.disk_space import measure
 from ledgermq.store.files.file_names import is_of_others
 from ledgermq.store.files.kept_aside import FOLDER
+from ledgermq.store.files.offsets_file import OffsetsFile
 from ledgermq.store.recovery.log_damage import damage_path, read_damage
 
 RUNTIME_FREE_MIN = 25 * 1024 * 1024
@@ -45,7 +46,7 @@ REMOTE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "gluste
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _LOCK = re.compile(r"^\d+: (?:POSIX|FLOCK) .* (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.M)
 STREAM_BEHIND_MAX_S = 120
-TABLES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
+TABLES = ("topics.json", "subscriptionGroup.json")
 
 
 class Mount(NamedTuple):
@@ -380,9 +381,11 @@ def _damage(subject: Subject) -> Diagnosis:
 def _own_files(subject: Subject) -> Diagnosis:
     """Small files that a start needs, and that nobody else has."""
     wrong = []
-    tables = [subject.paths.root / "config" / name for name in TABLES]
+    config = subject.paths.root / "config"
+    tables = [config / name for name in TABLES]
     for read in (
         lambda: RosterFile(subject.paths.members),
+        lambda: OffsetsFile(config).load(),
         *(ConfigFile(table).load for table in tables),
     ):
         try:

@@ -4,6 +4,8 @@
     topics.json             dataVersion, topicConfigTable: {topic: {…}}
     subscriptionGroup.json  dataVersion, subscriptionGroupTable: {group: {…}}
     consumerOffset.json     offsetTable: {"topic@group": {queue id: queue offset}}
+    lmqConsumerOffset.json  the same of a broker with enableLmq, which has no consumerOffset.json;
+                            and lmqOffsetTable: {"light queue@group": queue offset}
     delayOffset.json        offsetTable: {delay level: queue offset}
     consumerFilter.json     filterDataByTopic: {topic: {…}}
 
@@ -37,6 +39,13 @@ ROWS_PER_STEP = 32
 
 OFFSET_TABLE = "offsetTable"
 """Where a file of consumed offsets has them, a node's or a client's own."""
+
+OFFSETS_FILE = "consumerOffset.json"
+LIGHT_OFFSETS_FILE = "lmqConsumerOffset.json"
+LIGHT_OFFSET_TABLE = "lmqOffsetTable"
+
+APPLIED_KEY = "ledgermqApplied"
+"""Where a node says in a table's file which commands of the log are in it; RocketMQ drops it."""
 
 _DEPTH_MAX = 64
 """Levels of a document; RocketMQ's tables have four."""

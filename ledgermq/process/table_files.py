@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from ledgermq.formats.config_json import decode_document, is_plain
+from ledgermq.formats.config_json import APPLIED_KEY, OFFSETS_FILE, decode_document, is_plain
 from ledgermq.model.errors import ConfigError, CorruptLogError, DiskFullError, StorageError
 from ledgermq.model.events import Event
 from ledgermq.rules.access import access
-from ledgermq.rules.state.broker_state import APPLIED_KEY, FROM_FIRST, BrokerState
+from ledgermq.rules.state.broker_state import FROM_FIRST, BrokerState
 from ledgermq.rules.state.outlying_positions import EndOf, Outlier, find_outliers, put_right
 from ledgermq.rules.state.state_tables import FILES, KINDS, OWN_FILES, YOUNGER_FILES
 from ledgermq.rules.tables import topics
@@ -28,6 +28,7 @@ from ledgermq.rules.tables.documents import finish
 from ledgermq.rules.tables.table import Table
 from ledgermq.store.files.config_file import ConfigFile
 from ledgermq.store.files.kept_aside import FOLDER, keep_aside, keep_copy_aside
+from ledgermq.store.files.offsets_file import OffsetsFile
 from ledgermq.store.files.small_file import read_file
 
 logger = logging.getLogger(__name__)
@@ -47,13 +48,14 @@ def table_files(directory: Path) -> dict[str, ConfigFile]:
         directory: ``ROOT/config``; those that RocketMQ does not know are in ``ROOT/ledgermq``.
     """
     own = directory.parent / "ledgermq"
-    return {
+    files = {
         file: ConfigFile(
             (own if file in OWN_FILES else directory) / file,
             mode=SECRET_MODE if file == access.FILE else PUBLIC_MODE,
         )
         for file in FILES
     }
+    return {**files, OFFSETS_FILE: OffsetsFile(directory, mode=PUBLIC_MODE)}
 
 
 class UnreadableTable(NamedTuple):
@@ -90,8 +92,20 @@ def unreadable_tables(directory: Path) -> list[UnreadableTable]:
 
 def tables_by_hand(directory: Path) -> list[str]:
     """Names of the files that are not as brokers write them, and are read all the same."""
-    contents = ((file, read_file(one.path)) for file, one in table_files(directory).items())
+    contents = ((one.path.name, read_file(one.path)) for one in table_files(directory).values())
     return [file for file, content in contents if content and not is_plain(content)]
+
+
+def offsets_taken(directory: Path) -> str:
+    """Which file has the consumed offsets, in words; the one that does not count is named, too.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    file = OffsetsFile(directory)
+    if file.passed_over is None:
+        return file.path.name
+    return f"{file.path.name}, and not {file.passed_over.name}, which was written before it"
 
 
 def load_tables(
@@ -147,6 +161,19 @@ def _another_may_be_faster() -> Iterator[None]:
     except StorageError as error:
         if error.errno not in (errno.ENOENT, errno.EEXIST):
             raise
+
+
+def _tell_of_offsets(directory: Path) -> None:
+    """Say which file they are taken from, where that is not the only one that it can be."""
+    file = OffsetsFile(directory)
+    if file.passed_over is not None:
+        logger.warning(
+            "consumed offsets are taken from the file that was written last: file=%s not=%s",
+            file.path,
+            file.passed_over,
+        )
+    elif file.path.name != OFFSETS_FILE:
+        logger.info("consumed offsets are those of a broker with light queues: file=%s", file.path)
 
 
 def _aside(files: Mapping[str, ConfigFile]) -> Path:
@@ -237,6 +264,8 @@ class UnsettledTables:
         """
         files = table_files(directory)
         documents, state = load_tables(files, keeps=True)
+        if OFFSETS_FILE in state.unsettled:
+            _tell_of_offsets(directory)
         return cls(files, documents, state) if state.unsettled else None
 
     def settle(self, end: int, end_of: EndOf) -> None:

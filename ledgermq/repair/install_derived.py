@@ -194,7 +194,7 @@ def _make_durable(
     files = load_derived_files(section, published=None)
     queues, index = files.queues, files.index
     index_end = -1 if index is None else index.end_position
-    found = (queues.units, len(queue_paths(folder)), index_end)
+    found = (queues.all_units, len(queue_paths(folder)), index_end)
     lost = bool(queues.lost) or (index is not None and index.lost)
     if lost or found != (staged.ends, staged.queue_files, staged.index_end):
         files.close()

@@ -3,7 +3,9 @@
 They are built beside the old ones, in ``ROOT/ledgermq/rebuild/``, by what the dispatcher builds
 them with, and take their place when they are complete and durable. While they do, there is no
 ``consumequeue/``: a node that is started in between builds everything from the log's beginning, so
-no crash leaves old and new ones side by side. The old ones are kept aside. Queues that the log has
+no crash leaves old and new ones side by side. The old ones are kept aside, but for those of no
+topic here, as light queues of RocketMQ: the log alone does not bring them back, and they keep their
+place (after a crash in between they are among the old ones). Queues that the log has
 no message of any more end where the table of queue ends says (``store/queues/queue_ends.py``).
 """
 
@@ -17,9 +19,10 @@ from typing import NamedTuple
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
-from ledgermq.store.files.disk_sync import make_directories
+from ledgermq.store.files.disk_sync import make_directories, sync_directory
+from ledgermq.store.files.file_names import queues_of_no_topic
 from ledgermq.store.files.folders import delete_folder
-from ledgermq.store.files.kept_aside import FOLDER, keep_aside, move
+from ledgermq.store.files.kept_aside import FOLDER, keep_aside, link_folder, move
 from ledgermq.store.files.small_file import read_file, replace_file
 from ledgermq.store.files.store_checkpoint import with_positions_of
 from ledgermq.store.index.tag_items import has_tag_items, keep_tags
@@ -191,6 +194,23 @@ def _build(
     return Rebuilt(first, builder.position, messages, units, keys, skipped, ())
 
 
+def _keep_foreign(queues: Path, fresh: Path) -> None:
+    """Give queues of no topic their place in the folder ``fresh``, too."""
+    try:
+        for folder in queues_of_no_topic(queues):
+            # What was built of it has the messages alone that name it as their topic.
+            delete_folder(fresh / folder.name)
+            link_folder(folder, fresh / folder.name)
+        sync_directory(fresh)
+    except OSError as error:
+        raise StorageError(
+            "queues of no topic not kept",
+            errno=error.errno,
+            file=str(queues),
+            reason=error.strerror,
+        ) from error
+
+
 def put_in_place(root: Path, staging: Path) -> tuple[Path, ...]:
     """Give what ``staging`` has the names it is for; where the old files and folders are now.
 
@@ -203,6 +223,7 @@ def put_in_place(root: Path, staging: Path) -> tuple[Path, ...]:
         StorageError: the operating system refused.
     """
     kept = root / "ledgermq" / FOLDER
+    _keep_foreign(root / "consumequeue", staging / "consumequeue")
     aside = [
         keep_aside(root / name, kept, reason=_REASON)
         for name in ("consumequeue", "index")

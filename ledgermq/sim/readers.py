@@ -11,11 +11,10 @@ from ledgermq.broker.state.broker_tables import ROWS_AT_ONCE_MAX, BrokerTables
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.dispatcher.dispatcher import DispatchWorker
 from ledgermq.dispatcher.log_spans import LogSpans
-from ledgermq.formats.config_json import encode_document
+from ledgermq.formats.config_json import APPLIED_KEY, encode_document
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.config.settings import Settings
 from ledgermq.process.environment import Environment
-from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.groups import GroupTable
 from ledgermq.rules.tables.topics import TopicTable

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.broker.state.broker_tables import ROWS_AT_ONCE_MAX
-from ledgermq.rules.state.broker_state import APPLIED_KEY
+from ledgermq.formats.config_json import APPLIED_KEY, OFFSETS_FILE
 from ledgermq.rules.state.state_tables import OWN_FILES
-from ledgermq.rules.tables import delays, group_offsets, groups, moves, sinks, topics
+from ledgermq.rules.tables import delays, groups, moves, sinks, topics
 from ledgermq.rules.tables.groups import SubscriptionGroup
 from tests.process.running import topics_document
 
@@ -92,7 +92,7 @@ def forget_offsets(root: Path) -> None:
     files = [*(root / "config").glob("*.json"), *(root / "ledgermq").glob("*.json")]
     places = [json.loads(path.read_bytes()).get(APPLIED_KEY, 0) for path in files]
     content = {"offsetTable": {}, APPLIED_KEY: max(places)}
-    path_of(root, group_offsets.FILE).write_text(json.dumps(content))
+    path_of(root, OFFSETS_FILE).write_text(json.dumps(content))
 
 
 OURS = (

@@ -14,11 +14,10 @@ import pytest
 from ledgermq.client import Consumer, GroupConsumer, Producer, TransactionalProducer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.core.questions import asking
-from ledgermq.formats.config_json import decode_document, encode_document
+from ledgermq.formats.config_json import APPLIED_KEY, decode_document, encode_document
 from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.rules.messages.transactions import GROUP as TRANSACTIONS
 from ledgermq.rules.messages.transactions import HALF_QUEUE, OP_QUEUE
-from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.verbs.waiting import ListTransactions
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until

@@ -21,10 +21,9 @@ from ledgermq.client import Consumer, DeadLetters, Producer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.reading.retries import DEAD
-from ledgermq.formats.config_json import decode_document, encode_document
+from ledgermq.formats.config_json import APPLIED_KEY, decode_document, encode_document
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.rules.state.state_commands import STATE_QUEUE_ID
 from ledgermq.rules.state.state_tables import FILES, OWN_FILES
 from ledgermq.store.store_view import StoreView

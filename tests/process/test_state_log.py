@@ -19,14 +19,13 @@ from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.core.nodes import broker_link
-from ledgermq.formats.config_json import decode_document
+from ledgermq.formats.config_json import APPLIED_KEY, decode_document
 from ledgermq.model.errors import (
     LedgerError,
     MessageIllegalError,
     NoPermissionError,
     TopicUnknownError,
 )
-from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.rules.state.state_tables import FILES, OWN_FILES
 from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.topics import TopicTable

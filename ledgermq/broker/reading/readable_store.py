@@ -22,7 +22,7 @@ from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.rules.messages.pull_rules import ReadableRange, TransferLimits, pending_messages_max
 from ledgermq.rules.sql.sql_filter import SqlFilter
-from ledgermq.store.files.file_names import is_topic_folder
+from ledgermq.store.files.file_names import is_topic_name
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log_view import LogView
@@ -402,8 +402,10 @@ class ReadableStore:
         return self.log.store_time(int(units["position"][0]), int(units["size"][0]))
 
     def topics(self) -> list[str]:
-        """The topics that have a folder, whether the topic table knows them or not."""
-        return [name for name in _folders(self._root) if is_topic_folder(name)]
+        """The topics that have a folder, whether the topic table knows them or not; a folder of
+        another name is nobody's here (``file_names.queues_of_no_topic``).
+        """
+        return [name for name in _folders(self._root) if is_topic_name(name)]
 
     def topics_changed_ns(self) -> int:
         """Changes when a topic gets its folder; -1 before there is any."""

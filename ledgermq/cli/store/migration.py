@@ -34,7 +34,13 @@ from ledgermq.model.config.settings_file import read_settings
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.limits import STAGED_TOPIC, TIMER_TOPIC
 from ledgermq.process.settings.settings_loading import read_properties_text
-from ledgermq.process.table_files import outliers_in, tables_by_hand, unreadable_tables
+from ledgermq.process.table_files import (
+    offsets_taken,
+    outliers_in,
+    tables_by_hand,
+    unreadable_tables,
+)
+from ledgermq.store.files.file_names import queues_of_no_topic
 from ledgermq.store.store_directory import StoreDirectory, open_directory
 from ledgermq.store.store_view import StoreView
 
@@ -42,7 +48,7 @@ FREE_PER_CENT_MIN = 10
 """Least share of the disk that is to be free: a node that recovers writes queues and index again
 before it deletes anything."""
 
-OUTLIERS_NAMED_MAX = 20
+NAMED_MAX = 20
 STRANGE = {
     "timerwheel": "timers of RocketMQ 5",
     "timerlog": "timers of RocketMQ 5",
@@ -276,9 +282,28 @@ def _told_of_tables(directory: StoreDirectory) -> dict[str, object]:
     """What a node makes of RocketMQ's tables when it starts on them."""
     config = directory.root / "config"
     return {
+        "consumed_offsets": offsets_taken(config),
+        "queues_of_no_topic": _queues_of_no_topic(directory) or "none",
         "tables_written_by_hand": tables_by_hand(config) or "none",
         "positions_outside_their_queues": _outliers(directory) or "none",
     }
+
+
+def _queues_of_no_topic(directory: StoreDirectory) -> list[str]:
+    """Folders of queues, as of light queues, that a node leaves alone."""
+    try:
+        found = [path.name for path in queues_of_no_topic(directory.consume_queues)]
+    except OSError as error:
+        raise StorageError(
+            "queues not read", errno=error.errno, directory=str(directory.consume_queues)
+        ) from error
+    return _first_of([ascii(name)[1:-1] for name in found])
+
+
+def _first_of(lines: list[str]) -> list[str]:
+    if len(lines) <= NAMED_MAX:
+        return lines
+    return [*lines[:NAMED_MAX], f"and {len(lines) - NAMED_MAX} more"]
 
 
 def _outliers(directory: StoreDirectory) -> list[str]:
@@ -293,11 +318,9 @@ def _outliers(directory: StoreDirectory) -> list[str]:
     lines = [
         f"{one.file}: {f'group {one.group}, ' if one.group else ''}topic {one.queue.topic}, queue"
         f" {one.queue.queue_id}: {one.was}, beyond its queue's end; a node begins at {one.position}"
-        for one in found[:OUTLIERS_NAMED_MAX]
+        for one in found
     ]
-    if len(found) > OUTLIERS_NAMED_MAX:
-        lines.append(f"and {len(found) - OUTLIERS_NAMED_MAX} more")
-    return lines
+    return _first_of(lines)
 
 
 def _write_text(path: Path, text: str) -> None:

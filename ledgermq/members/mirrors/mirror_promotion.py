@@ -41,6 +41,7 @@ from ledgermq.conversion.missing_messages import (
     entry_begin,
     missing_behind,
 )
+from ledgermq.formats.config_json import LIGHT_OFFSETS_FILE
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.members.log_replacement import replace_log, staging_folder
 from ledgermq.members.mirrors.mirror_mark import (
@@ -409,6 +410,8 @@ def _move_tables(paths: StorePaths, aside: Path) -> None:
     """Leave no table, nor any copy of one, and nothing of the membership that was."""
     config = paths.topics.parent
     tables = [(paths.own if file in OWN_FILES else config) / file for file in FILES]
+    # Alone it would count.
+    tables.append(config / LIGHT_OFFSETS_FILE)
     others = [paths.own / name for name in _OF_THE_GROUP]
     backups = [path.with_name(path.name + BACKUP_SUFFIX) for path in tables]
     # The copies first: where the file is gone, what it was before would count.

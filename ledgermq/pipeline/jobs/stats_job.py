@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.client.admin.admin import Admin
-from ledgermq.formats.config_json import (
-    OFFSET_TABLE,
-    choose_document,
-    whole_number,
-    with_field_names,
-)
+from ledgermq.formats.config_json import OFFSET_TABLE, whole_number, with_field_names
 from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.jobs.job_session import Tasks
 from ledgermq.pipeline.jobs.stats_counts import Counts, StatsTask, count_part, merged
@@ -27,7 +22,7 @@ from ledgermq.pipeline.source.row_source import (
     open_to_plan,
 )
 from ledgermq.pipeline.source_options import SourceOptions
-from ledgermq.store.files.small_file import read_file
+from ledgermq.store.files.offsets_file import OffsetsFile
 
 KEYS_SHOWN = 100
 
@@ -129,14 +124,13 @@ def _stored_lags(source: FileSource, options: SourceOptions) -> Iterator[GroupLa
 
 
 def _stored_offsets(root: Path) -> Iterator[tuple[tuple[str, str, int], int]]:
-    """Group, topic and queue of each offset in ``consumerOffset.json``, as ``topic@group`` there.
+    """Group, topic and queue of each offset in the table's file, as ``topic@group`` there.
 
     Raises:
         ConfigError: it holds something else than offsets; names file, key and value.
     """
-    path = root / "config" / "consumerOffset.json"
-    backup = path.with_name(path.name + ".bak")
-    document = choose_document(read_file(path), read_file(backup), file=str(path)) or {}
+    file = OffsetsFile(root / "config")
+    document, path = file.load(), file.path
     table = with_field_names(document, frozenset({OFFSET_TABLE})).get(OFFSET_TABLE, {})
     rows = table.items() if isinstance(table, dict) else [(OFFSET_TABLE, table)]
     for name, offsets in rows:

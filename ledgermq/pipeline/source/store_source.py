@@ -18,7 +18,7 @@ from ledgermq.pipeline.columns.record_columns import RecordBlock
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue, Queued
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, steady
-from ledgermq.store.files.file_names import topic_folders
+from ledgermq.store.files.file_names import is_topic_name, topic_folders
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues import dispatch_checkpoint
@@ -200,7 +200,8 @@ class StoreSource(FileSource):
 
 
 def queues_in(root: Path) -> list[Queue]:
-    """The queues that have a folder in ``root``, a ``consumequeue/``; none if that is not there.
+    """The topics' queues that have a folder in ``root``, a ``consumequeue/``; none if that is not
+    there. Light queues have messages of topics once more.
 
     Raises:
         StorageError: the folders cannot be read.
@@ -209,7 +210,8 @@ def queues_in(root: Path) -> list[Queue]:
     found: list[Queue] = []
     try:
         for topic, names in topic_folders(root):
-            found += [(topic.name, int(name)) for name in names]
+            if is_topic_name(topic.name):
+                found += [(topic.name, int(name)) for name in names]
     except FileNotFoundError:
         # A topic was deleted while we looked.
         return queues_in(root)

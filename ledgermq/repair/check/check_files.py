@@ -369,6 +369,7 @@ def _delivered(table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, in
 
 _PLACES: Mapping[str, _Places] = {
     "consumerOffset.json": _consumed,
+    "lmqConsumerOffset.json": _consumed,
     "delayOffset.json": _delivered,
 }
 

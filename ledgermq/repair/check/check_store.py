@@ -8,6 +8,7 @@ are compared up to where they were dispatched when the check began.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +40,7 @@ from ledgermq.repair.check.check_units import (
     queue_log_end,
 )
 from ledgermq.repair.check.file_family import FileFamily, FoundFile, derived, find_family, size_of
+from ledgermq.repair.check.foreign_queues import ForeignQueueTask, check_foreign_queue
 from ledgermq.repair.check.log_walk import (
     LogFileReport,
     LogFileTask,
@@ -48,7 +50,13 @@ from ledgermq.repair.check.log_walk import (
     check_seams,
 )
 from ledgermq.repair.file_workers import FileWorkers, Runner, Told, Work
-from ledgermq.store.files.file_names import is_index_name, own_names, queue_files, queue_folders
+from ledgermq.store.files.file_names import (
+    is_index_name,
+    is_topic_name,
+    own_names,
+    queue_files,
+    queue_folders,
+)
 from ledgermq.store.files.properties_file import decode_dledger_checkpoint
 from ledgermq.store.index.tag_items import has_tag_items
 from ledgermq.store.log.entry_files import first_entry_position
@@ -229,7 +237,7 @@ class _Check:
         found: list[tuple[QueueKey, Path]] = []
         foreign: list[Path] = []
         for folder in queue_folders(root, foreign=foreign):
-            found.append(((folder.parent.name.encode(), int(folder.name)), folder))
+            found.append(((os.fsencode(folder.parent.name), int(folder.name)), folder))
         for path in foreign:
             self._note(str(path.relative_to(self._root)), "neither a topic nor a queue")
         if not self._queue_file_size:
@@ -475,7 +483,13 @@ class _Check:
             for key, folder in queues
         ]
         ends: dict[tuple[str, int], int] = {}
-        work = [partial(_queue_report, task) for task in tasks]
+        log = [family for family, _ in self._parts]
+        work = [
+            partial(_queue_report, task)
+            if is_topic_name(task.folder.parent.name)
+            else partial(_foreign_report, ForeignQueueTask(queue=task, log=log))
+            for task in tasks
+        ]
         for (key, _), report in zip(queues, self._run(work, 0), strict=True):
             checked.queues += 1
             checked.units += report.units
@@ -520,6 +534,11 @@ class _Check:
 def _queue_report(task: QueueTask, told: Told) -> QueueReport:
     del told
     return check_queue(task)
+
+
+def _foreign_report(task: ForeignQueueTask, told: Told) -> QueueReport:
+    del told
+    return check_foreign_queue(task)
 
 
 def _index_findings(task: IndexTask, told: Told) -> list[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ledgermq.formats.config_json import APPLIED_KEY
 from ledgermq.model.errors import NewerVersionError
 from ledgermq.model.features import LEVEL_OF_TABLE
 from ledgermq.model.names.queue_name import QueueName
@@ -35,11 +36,9 @@ from ledgermq.rules.tables.documents import Document, Steps, finish, read_intege
 from ledgermq.rules.tables.moves import MoveTable
 from ledgermq.rules.tables.table import Table
 
-APPLIED_KEY = "ledgermqApplied"
-"""Key in each file for the queue offset behind the last command that is in it; ``FROM_FIRST`` where
-none is, and the queue may begin anywhere."""
-
 FROM_FIRST = -1
+"""Place in the log of a file that has no command yet, where the queue may begin anywhere; else the
+queue offset behind the last command that is in it."""
 
 
 class Applied(NamedTuple):

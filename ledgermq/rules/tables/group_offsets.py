@@ -10,13 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple, Self
 
-from ledgermq.formats.config_json import OFFSET_TABLE, Rows, whole_number, with_field_names
+from ledgermq.formats.config_json import (
+    OFFSET_TABLE,
+    OFFSETS_FILE,
+    Rows,
+    whole_number,
+    with_field_names,
+)
 from ledgermq.model.errors import ConfigError, MessageIllegalError
 from ledgermq.rules.tables.documents import ROWS_PER_STEP, Document, Steps, finish, read_table
 from ledgermq.rules.tables.table import Table
 from ledgermq.rules.tables.table_changes import OffsetsSet
 
-FILE = "consumerOffset.json"
 SEPARATOR = "@"
 
 
@@ -39,7 +44,7 @@ class GroupOffsets(Table[OffsetsSet]):
     each topic, and neither has anything else.
     """
 
-    file = FILE
+    file = OFFSETS_FILE
     takes = (OffsetsSet,)
     is_own = is_younger = False
 
@@ -67,7 +72,7 @@ class GroupOffsets(Table[OffsetsSet]):
     def read_in_steps(cls, document: Document) -> Steps[Self]:
         offsets = cls()
         document = with_field_names(document, frozenset({OFFSET_TABLE}))
-        rows = read_table(document, OFFSET_TABLE, file=FILE).items()
+        rows = read_table(document, OFFSET_TABLE, file=OFFSETS_FILE).items()
         for number, (key, value) in enumerate(rows, 1):
             if number % ROWS_PER_STEP == 0:
                 yield
@@ -199,7 +204,7 @@ def _discard(index: dict[str, set[str]], key: str, name: str) -> None:
 def _read_queues(key: str, value: object) -> dict[int, int]:
     """Offsets by queue; one below 0 means nothing to anybody."""
     if not isinstance(value, Mapping):
-        raise ConfigError("offsets are not a JSON object", file=FILE, key=key)
+        raise ConfigError("offsets are not a JSON object", file=OFFSETS_FILE, key=key)
     queues: dict[int, int] = {}
     for name, offset in value.items():
         try:
@@ -208,7 +213,11 @@ def _read_queues(key: str, value: object) -> dict[int, int]:
             queue = number = None
         if queue is None or number is None:
             raise ConfigError(
-                "not a queue and its offset", file=FILE, key=key, queue=str(name), offset=offset
+                "not a queue and its offset",
+                file=OFFSETS_FILE,
+                key=key,
+                queue=str(name),
+                offset=offset,
             )
         if queue >= 0:
             queues[queue] = number

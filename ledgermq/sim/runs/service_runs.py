@@ -11,6 +11,7 @@ from random import Random
 
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_reader import QUEUE as STATE_QUEUE
+from ledgermq.formats.config_json import APPLIED_KEY
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import STAGE, UNIQ_KEY, encode_properties
 from ledgermq.ipc.cursor_page import Role
@@ -19,7 +20,6 @@ from ledgermq.model.ids import NodeId
 from ledgermq.model.limits import STAGED_TOPIC
 from ledgermq.model.names.stages import Stage
 from ledgermq.model.offset_ranges import ranges_of
-from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.sim.checks.checker import CommittedMessage, require
 from ledgermq.sim.checks.healing import sound_members, wait
 from ledgermq.sim.checks.service_checker import SentMessage, ServiceChecker

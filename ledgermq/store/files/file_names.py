@@ -12,13 +12,15 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ledgermq.model.limits import TOPIC_NAME
+from ledgermq.model.limits import TOPIC_NAME, TOPIC_SIZE_MAX
 
 logger = logging.getLogger(__name__)
 
 NAME_SIZE = 20
 INDEX_NAME_SIZE = 17
 TOLD_MAX = 3
+LIGHT_PREFIX = "%LMQ%"
+"""What the names of RocketMQ's light queues begin with."""
 
 
 def file_name(position: int) -> str:
@@ -41,6 +43,14 @@ def is_topic_folder(name: str) -> bool:
     behind ``%LMQ%``.
     """
     return TOPIC_NAME.fullmatch(name) is not None or name.startswith("%")
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether a topic's folder has the name of a topic that can be here. What else there is, as a
+    light queue, is RocketMQ's alone: its units are of other topics' messages.
+    """
+    is_legal = TOPIC_NAME.fullmatch(name) is not None and len(name) <= TOPIC_SIZE_MAX
+    return is_legal and not name.startswith(LIGHT_PREFIX)
 
 
 def is_queue_folder(name: str) -> bool:
@@ -112,6 +122,14 @@ def queue_folders(root: Path, *, foreign: list[Path] | None = None) -> Iterator[
                 foreign.append(topic / name)
 
 
+def queues_of_no_topic(root: Path) -> list[Path]:
+    """Folders below ``root``, a ``consumequeue/``, that are as a topic's, of names that no topic
+    can have here; errors as above.
+    """
+    names = own_names(root, is_topic_folder)
+    return [root / name for name in names if not is_topic_name(name) and (root / name).is_dir()]
+
+
 def queue_files(root: Path) -> Iterator[Path]:
     """The files of all queues below ``root``, a ``consumequeue/``; errors as above."""
     for folder in queue_folders(root):
@@ -120,12 +138,21 @@ def queue_files(root: Path) -> Iterator[Path]:
 
 def tell_foreign(paths: Sequence[Path]) -> None:
     """Say in the log that these are left where they are; nothing where there are none."""
-    if not paths:
-        return
-    shown = ", ".join(str(path) for path in paths[:TOLD_MAX])
-    more = f" and {len(paths) - TOLD_MAX} more" if len(paths) > TOLD_MAX else ""
-    logger.warning(
-        "no files of the store, left where they are: %s%s",
-        shown,
-        more,
-    )
+    if paths:
+        logger.warning("no files of the store, left where they are: %s", _shown(paths))
+
+
+def tell_queues_of_no_topic(paths: Sequence[Path]) -> None:
+    """Say in the log that these are left alone; nothing where there are none."""
+    if paths:
+        logger.warning(
+            "queues of no topic here, as light queues, are left alone: count=%d %s",
+            len(paths),
+            _shown(paths),
+        )
+
+
+def _shown(paths: Sequence[Path]) -> str:
+    # RocketMQ takes any bytes for the name of a light queue.
+    shown = ", ".join(ascii(str(path))[1:-1] for path in paths[:TOLD_MAX])
+    return shown + (f" and {len(paths) - TOLD_MAX} more" if len(paths) > TOLD_MAX else "")

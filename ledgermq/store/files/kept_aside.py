@@ -171,6 +171,28 @@ def move(path: Path, target: Path) -> None:
     sync_directory(path.parent)
 
 
+def link_folder(path: Path, target: Path) -> None:
+    """Give all files of the folder ``path`` second names, in the folder ``target``; durable. What
+    cannot have one is copied.
+
+    Raises:
+        OSError: the operating system refused.
+    """
+    make_directories(target)
+    for name in sorted(one.name for one in path.iterdir()):
+        if (path / name).is_dir() and not (path / name).is_symlink():
+            link_folder(path / name, target / name)
+            continue
+        try:
+            os.link(path / name, target / name, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+                raise
+            _copy_file(path / name, target / name)
+    shutil.copystat(path, target)
+    sync_directory(target)
+
+
 def _target(path: Path, aside: Path) -> Path:
     return aside / f"{path.parent.name}-{path.name}-{time.time_ns() // 1_000_000}"
 

@@ -196,6 +196,7 @@ def settle(files: DerivedFiles, *, log_start: Position, log_end: Position) -> tu
     # what size a file has.
     is_ours = lost_power and files.unsure is None
     truncated = queues.truncate_beyond(position if is_ours else log_end)
+    truncated += queues.truncate_foreign(log_end)
     if lost_power:
         queues.discard_tails()
     queues.rewind(position)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.store.files.file_names import queue_folders
+from ledgermq.store.files.file_names import is_topic_name, queue_folders
 from ledgermq.store.queues.queue_end import end_below
 from ledgermq.store.queues.queue_ends import Queue, QueueEnds, ends_path, read_queue_ends
 
@@ -42,7 +42,7 @@ def known_queue_ends(
 def ends_in_queues(queues: Path, file_size: int, *, position: int) -> QueueEnds:
     """The table as the ConsumeQueues say it, of messages before ``position``.
 
-    A queue whose files are not those of a queue is left out.
+    A queue whose files are not those of a queue is left out, and so are those of no topic here.
 
     Args:
         queues: ``consumequeue/``.
@@ -52,6 +52,8 @@ def ends_in_queues(queues: Path, file_size: int, *, position: int) -> QueueEnds:
     """
     ends: dict[Queue, int] = {}
     for folder in queue_folders(queues):
+        if not is_topic_name(folder.parent.name):
+            continue
         try:
             end = end_below(folder, file_size, position)
         except CorruptLogError:

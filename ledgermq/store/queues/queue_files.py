@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,13 @@ from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.store.files.descriptor_cache import DescriptorCache, descriptors_allowed, write_fully
 from ledgermq.store.files.disk_space import storage_error
-from ledgermq.store.files.file_names import own_names, queue_folders, tell_foreign
+from ledgermq.store.files.file_names import (
+    is_topic_name,
+    own_names,
+    queue_folders,
+    tell_foreign,
+    tell_queues_of_no_topic,
+)
 from ledgermq.store.files.kept_aside import keep_aside
 from ledgermq.store.queues.queue_end import (
     PREFILL_SIZE,
@@ -62,6 +68,10 @@ class QueueFiles:
     """All queues below one ``consumequeue`` folder, with the names of what is not yet durable.
 
     A queue whose files are not those of a queue is kept aside, and is to be built again.
+
+    Queues whose names no topic can have here, as light queues, are not built by us: they stay as
+    they are, but for units of messages that the log does not have, and files that are too old. The
+    messages that name such a topic as their own get their units there nevertheless.
 
     Attributes:
         lost: queues that were kept aside.
@@ -102,7 +112,9 @@ class QueueFiles:
         self.dirty_files: set[str] = set()
         self.dirty_directories: set[str] = set()
         self._descriptors = DescriptorCache(descriptors_max or descriptors_allowed())
-        self._queues: dict[tuple[bytes, int], QueueEnd] = {}
+        self._queues: dict[Queue, QueueEnd] = {}
+        self._foreign: dict[Queue, QueueEnd] = {}
+        """Those whose names no topic can have here."""
         self._sign_of_life = sign_of_life
         self._worked = 0
         self.lost = self._find(aside, whole_below)
@@ -131,12 +143,16 @@ class QueueFiles:
                 directories, pool.map(end_or_fault, directories), strict=True
             ):
                 self.give_sign()
-                if isinstance(found, CorruptLogError):
-                    faults.append((directory, found))
-                    continue
                 key = (os.fsencode(directory.parent.name), int(directory.name))
-                self._queues[key] = found
+                is_own = is_topic_name(directory.parent.name)
+                if not isinstance(found, CorruptLogError):
+                    (self._queues if is_own else self._foreign)[key] = found
+                elif is_own:
+                    faults.append((directory, found))
+                else:
+                    foreign.append(directory)
         tell_foreign(foreign)
+        tell_queues_of_no_topic(sorted({Path(os.fsdecode(key[0])) for key in self._foreign}))
         if len(faults) > 1 and not self._queues:
             self._refuse_another_size(faults)
         for directory, fault in faults:
@@ -162,13 +178,18 @@ class QueueFiles:
         return sum(queue.end for queue in self._queues.values())
 
     @property
+    def all_units(self) -> int:
+        """The same with the queues of no topic."""
+        return sum(queue.end for queue in self._all())
+
+    @property
     def log_end(self) -> int:
         """Position behind the last message that has a unit, -1 when none has."""
-        return max((queue.log_end for queue in self._queues.values()), default=-1)
+        return max((queue.log_end for queue in self._all()), default=-1)
 
     def end_of(self, topic: bytes, queue_id: int) -> int:
         """Queue offset that the next message of the queue gets."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self._known(topic, queue_id)
         return 0 if queue is None else queue.end
 
     def ends(self) -> dict[Queue, int]:
@@ -192,7 +213,7 @@ class QueueFiles:
         """
         put = 0
         for name, end in ends.items() if log_start > 0 else ():
-            queue = self._queues.get(name)
+            queue = self._known(*name)
             if end <= 0 or (queue is not None and not queue.empty):
                 continue
             self.give_sign()
@@ -208,9 +229,16 @@ class QueueFiles:
             put += 1
         return put
 
+    def _all(self) -> Iterator[QueueEnd]:
+        return chain(self._queues.values(), self._foreign.values())
+
+    def _known(self, topic: bytes, queue_id: int) -> QueueEnd | None:
+        return self._queues.get((topic, queue_id)) or self._foreign.get((topic, queue_id))
+
     def _new_queue(self, topic: bytes, queue_id: int) -> QueueEnd:
-        queue = QueueEnd(f"{self.root}/{os.fsdecode(topic)}/{queue_id}")
-        self._queues[topic, queue_id] = queue
+        name = os.fsdecode(topic)
+        queue = QueueEnd(f"{self.root}/{name}/{queue_id}")
+        (self._queues if is_topic_name(name) else self._foreign)[topic, queue_id] = queue
         return queue
 
     def append(self, topic: bytes, queue_id: int, queue_offsets: Offsets, units: Units) -> int:
@@ -221,9 +249,7 @@ class QueueFiles:
         """
         assert len(queue_offsets) == len(units) > 0
         self.give_sign()
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            queue = self._new_queue(topic, queue_id)
+        queue = self._known(topic, queue_id) or self._new_queue(topic, queue_id)
         if units["position"][0] < queue.log_end:
             ends = units["position"].astype(np.int64) + units["size"]
             known = int(np.searchsorted(ends, queue.log_end, side="right"))
@@ -285,8 +311,15 @@ class QueueFiles:
         The slots are zeroed: a unit of a message that is not in the log may not come back with a
         later start.
         """
+        return self._truncate(self._queues, position)
+
+    def truncate_foreign(self, log_end: int) -> int:
+        """The same for queues that are not built by us: nobody would put the units again."""
+        return self._truncate(self._foreign, log_end)
+
+    def _truncate(self, queues: Mapping[Queue, QueueEnd], position: int) -> int:
         cut = 0
-        for queue in self._queues.values():
+        for queue in queues.values():
             self.give_sign()
             if queue.log_end > position:
                 self._cut(queue, position, erase=True)
@@ -320,7 +353,7 @@ class QueueFiles:
         """
         deleted = 0
         units_per_file = self.file_size // UNIT_SIZE
-        for queue in self._queues.values():
+        for queue in self._all():
             self.give_sign()
             if queue.empty or queue.end - queue.first <= units_per_file:
                 continue

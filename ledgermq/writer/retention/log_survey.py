@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.formats.config_json import choose_document
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.config.settings import LogKind, RetentionSection, Settings
-from ledgermq.rules.tables import archives, group_offsets
+from ledgermq.rules.tables import archives
 from ledgermq.rules.tables.archives import ArchiveTable
 from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.store.files.config_file import ConfigFile
 from ledgermq.store.files.disk_space import bytes_on_disk, measure
-from ledgermq.store.files.small_file import read_file
+from ledgermq.store.files.offsets_file import OffsetsFile
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log_family import first_store_ms
 from ledgermq.store.queues import dispatch_checkpoint
@@ -106,10 +105,7 @@ def _guards(
 
 
 def _group_offsets(paths: StorePaths) -> GroupOffsets:
-    path = paths.topics.with_name(group_offsets.FILE)
-    backup = path.with_name(path.name + ".bak")
-    document = choose_document(read_file(path), read_file(backup), file=str(path))
-    return GroupOffsets.read(document or {})
+    return GroupOffsets.read(OffsetsFile(paths.topics.parent).load())
 
 
 def _group_guard(group: str, offsets: GroupOffsets, settings: Settings) -> Guard:

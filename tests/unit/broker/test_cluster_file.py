@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from ledgermq.broker.state.broker_tables import BrokerTables
+from ledgermq.formats.config_json import APPLIED_KEY
 from ledgermq.model.config.settings import Settings
 from ledgermq.rules.cluster.cluster_commands import ClusterJoined
-from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.rules.state.state_commands import STATE_TAG, StateCommand, encode_command
 from ledgermq.rules.tables.table_changes import Change, LevelSet, TopicSet
 

@@ -309,3 +309,39 @@ def test_a_manifest_that_was_changed_is_refused(host: Host) -> None:
     status, _, said = host.migrate("verify", host.manifest.with_name("none"), host.root)
 
     assert status == EXIT_CONFIG
+
+
+def test_offsets_of_a_broker_with_light_queues_are_counted_and_odd_queues_named(
+    golden_copy: Golden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = Host(golden_copy("l494"), tmp_path, capsys)
+    host.configure("brokerName=oracle", "enableLmq=true")
+    odd = ["%LMQ%a b", *(f"%LMQ%x{number:02}" for number in range(30))]
+    for name in odd:
+        shutil.copytree(host.root / "consumequeue" / "%LMQ%one", host.root / "consumequeue" / name)
+    before = host.content
+    status, facts, _ = host.migrate("check", host.conf)
+    taken, moved, _ = host.take_over()
+
+    assert (status, taken) == (EXIT_OK, EXIT_OK)
+    assert facts["obstacles"] == "none"
+    for told in (facts, moved):
+        assert told["consumed_offsets"] == "lmqConsumerOffset.json"
+        assert told["queues_of_no_topic"][:3] == ["%LMQ%a b", "%LMQ%one", "%LMQ%two"]
+        assert told["queues_of_no_topic"][-1] == "and 13 more"
+    assert moved["offsets"] == 8
+    assert host.content == before
+
+    # As a node, or the other kind of broker, leaves them: the file beside it is not looked at.
+    light = host.root / "config" / "lmqConsumerOffset.json"
+    usual = light.with_name("consumerOffset.json")
+    usual.write_text(json.dumps({"offsetTable": {"work@g5-retry": {"0": 2}}}))
+    os.utime(light, (1, 1))
+    verified, _, lost = host.verify()
+    _, both, _ = host.migrate("check", host.conf)
+
+    assert verified == EXIT_STORAGE
+    assert "offset work@g5-retry/1: 3, now missing" in lost
+    assert both["consumed_offsets"] == (
+        "consumerOffset.json, and not lmqConsumerOffset.json, which was written before it"
+    )

@@ -285,3 +285,21 @@ def test_a_second_downgrade_is_refused(golden_copy: Golden) -> None:
     assert (found.kind, found.phase) == (ConversionKind.DOWNGRADE, Phase.SWITCHED)
     with pytest.raises(ConfigError, match="--finish"):
         downgraded(root)
+
+
+def test_light_queues_stay_for_rocketmq_through_an_upgrade_and_a_downgrade(
+    golden_copy: Golden,
+) -> None:
+    """They point into the part of the log that was plain before, and no log brings them back."""
+    root = golden_copy("l494")
+    names = ("%LMQ%one", "%LMQ%two")
+
+    def content() -> list[bytes]:
+        return [(root / "consumequeue" / name / "0" / f"{0:020d}").read_bytes() for name in names]
+
+    before = content()
+    upgrade(root, section(root), group="g", self_id=NodeId("n0"), progress=lambda *_: None)
+    upgraded = content()
+    downgraded(root)
+
+    assert before == upgraded == content()

@@ -92,7 +92,11 @@ class Site:
         ends = {ORDERS: self.log.end.index_ + 1, (b"fresh", 1): 4}
         write_queue_ends(ends_path(paths.root), QueueEnds(self.log.end.position, ends))
         paths.topics.parent.mkdir(exist_ok=True)
-        for path in (paths.topics, paths.topics.with_name("topics.json.bak")):
+        for path in (
+            paths.topics,
+            paths.topics.with_name("topics.json.bak"),
+            paths.topics.with_name("lmqConsumerOffset.json"),
+        ):
             path.write_text(json.dumps({"ledgermqApplied": 9}))
         for name in ("access.json", "members", "identity", "peers"):
             (paths.own / name).write_text("of the old group")
@@ -165,6 +169,9 @@ def test_tables_and_ends_count_nothing_that_was_cut(site: Site) -> None:
         assert not (paths.own / name).exists()
         assert (plan.aside / "ledgermq" / name).read_text() == "of the old group"
     assert (plan.aside / "config" / "topics.json.bak").exists()
+    # It would count where the table's usual file is gone.
+    assert (plan.aside / "config" / "lmqConsumerOffset.json").exists()
+    assert not paths.topics.with_name("lmqConsumerOffset.json").exists()
 
 
 def test_a_store_with_nothing_more_than_the_copy_becomes_a_mirror_all_the_same(

@@ -94,6 +94,16 @@ def test_lags_are_those_of_the_offsets_that_are_stored(golden: Any, tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_offsets_of_a_broker_with_light_queues_count_and_their_messages_once(golden: Any) -> None:
+    found = counted(golden("l494"))
+
+    assert {lag.group for lag in found.lags} == {"g5-retry", "g5-pull"}
+    assert [lag.offset for lag in found.lags if lag.topic == "work"] == [3] * 4
+    assert found.messages == 116
+    assert not [topic for topic in found.topics if topic.startswith("%LMQ%")]
+
+
+@pytest.mark.slow
 def test_times_and_topics_choose_messages(golden: Any) -> None:
     messages = messages_of(golden("gs1"))["plain0"]
     times = sorted(message.store_timestamp for message in messages)

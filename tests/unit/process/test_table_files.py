@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from ledgermq.formats.config_json import decode_document
+from ledgermq.formats.config_json import APPLIED_KEY, decode_document
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.table_files import (
     OUTLIERS_TOLD_MAX,
     UnsettledTables,
     load_tables,
+    offsets_taken,
     outliers_in,
     table_files,
     unreadable_tables,
 )
-from ledgermq.rules.state.broker_state import APPLIED_KEY
 from ledgermq.rules.state.state_tables import FILES, YOUNGER_FILES
 
 JAVA = {"offsetTable": {"orders@g": {"0": 7}}}
@@ -244,3 +245,49 @@ def test_no_document_in_a_file_is_an_empty_table(config: Path) -> None:
 
     assert topics_of(config) == []
     assert places(config)["delayOffset.json"] == -1
+
+
+def test_offsets_of_a_broker_with_light_queues_are_taken_and_stand_in_both_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    config = tmp_path / "config"
+    config.mkdir()
+    light = config / "lmqConsumerOffset.json"
+    theirs = {**JAVA, "lmqOffsetTable": {"%LMQ%one@g": 3}}
+    light.write_text(json.dumps(theirs))
+    found = UnsettledTables.find(config)
+    assert found is not None
+    found.settle(5, no_end)
+    written = [decode_document(one.read_bytes()) for one in (light, config / "consumerOffset.json")]
+
+    assert written == [{**theirs, APPLIED_KEY: 5}] * 2
+    assert UnsettledTables.find(config) is None
+    assert [one.getMessage() for one in caplog.records if "offsets" in one.getMessage()] == [
+        f"consumed offsets are those of a broker with light queues: file={light}"
+    ]
+
+
+def test_of_both_files_the_younger_is_taken_and_both_are_named(
+    config: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    usual, light = config / "consumerOffset.json", config / "lmqConsumerOffset.json"
+    light.write_text(json.dumps({"offsetTable": {"orders@g": {"0": 9}}}))
+    os.utime(usual, (1, 1))
+    told = offsets_taken(config)
+    _, state = load_tables(table_files(config), keeps=False)
+    found = UnsettledTables.find(config)
+    assert found is not None
+    found.settle(5, no_end)
+    again = UnsettledTables.find(config)
+
+    assert state.offsets.offset("g", "orders", 0) == 9
+    assert told == (
+        "lmqConsumerOffset.json, and not consumerOffset.json, which was written before it"
+    )
+    assert [one.getMessage() for one in caplog.records if one.levelname == "WARNING"] == [
+        f"consumed offsets are taken from the file that was written last: file={light} not={usual}"
+    ]
+    assert again is None
+    assert decode_document(usual.read_bytes()) == decode_document(light.read_bytes())
+    assert offsets_taken(config) == "consumerOffset.json"

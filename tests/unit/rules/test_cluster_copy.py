@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from ledgermq.formats.config_json import APPLIED_KEY
 from ledgermq.model.errors import ConfigError, NewerVersionError
 from ledgermq.rules.cluster.cluster_commands import (
     ClusterJoined,
@@ -19,7 +20,7 @@ from ledgermq.rules.cluster.cluster_commands import (
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import NOWHERE, RowKey
 from ledgermq.rules.state import state_commands
-from ledgermq.rules.state.broker_state import APPLIED_KEY, BrokerState
+from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.state.cluster_copy import FILE
 from ledgermq.rules.state.state_commands import (
     SNAPSHOT_TAG,

@@ -7,9 +7,10 @@ import zlib
 
 import pytest
 
+from ledgermq.formats.config_json import APPLIED_KEY
 from ledgermq.model.errors import ConfigError, NewerVersionError
 from ledgermq.model.features import LEVEL
-from ledgermq.rules.state.broker_state import APPLIED_KEY, FROM_FIRST, BrokerState
+from ledgermq.rules.state.broker_state import FROM_FIRST, BrokerState
 from ledgermq.rules.state.feature_table import FILE, FeatureTable
 from ledgermq.rules.state.state_commands import (
     SNAPSHOT_TAG,

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.formats.config_json import APPLIED_KEY
 from ledgermq.model.errors import ConfigError, CorruptLogError, ProtocolError
 from ledgermq.model.names.stages import SINK_SIZE_MAX, Stage, check_sink_name
 from ledgermq.model.offset_ranges import ranges_of
-from ledgermq.rules.state.broker_state import APPLIED_KEY, BrokerState
+from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.state.state_commands import Snapshot, decode_command
 from ledgermq.rules.state.state_tables import FILES, YOUNGER_FILES
 from ledgermq.rules.tables.sinks import FILE, Sink, SinkMoved, SinkSet, SinkTable, packs_in

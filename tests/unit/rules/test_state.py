@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
+from ledgermq.formats.config_json import APPLIED_KEY, OFFSETS_FILE
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.rules.state import state_commands
-from ledgermq.rules.state.broker_state import APPLIED_KEY, BrokerState
+from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.state.state_commands import (
     SNAPSHOT_TAG,
     STATE_TAG,
@@ -20,7 +21,7 @@ from ledgermq.rules.state.state_commands import (
     encode_snapshot,
 )
 from ledgermq.rules.state.state_tables import FILES, YOUNGER_FILES
-from ledgermq.rules.tables import group_offsets, groups, queue_locks, topics
+from ledgermq.rules.tables import groups, queue_locks, topics
 from ledgermq.rules.tables.groups import SubscriptionGroup
 from ledgermq.rules.tables.table_changes import (
     Change,
@@ -186,7 +187,7 @@ def test_younger_tables_beside_one_from_outside_apply_all_that_the_log_has(
     outer: dict[str, dict[str, object]] = {
         topics.FILE: outside("mine"),
         groups.FILE: {APPLIED_KEY: len(log)},
-        group_offsets.FILE: {APPLIED_KEY: len(log)},
+        OFFSETS_FILE: {APPLIED_KEY: len(log)},
     }
     state = BrokerState({**outer, **files})
     from_first = state.from_first
@@ -286,7 +287,7 @@ def test_each_file_says_its_place_and_what_it_does_not_understand_stays() -> Non
     files = {
         topics.FILE: {"topicConfigTable": {}, "later": 1, APPLIED_KEY: 1},
         groups.FILE: {"subscriptionGroupTable": {}, "forbiddenTable": {}, APPLIED_KEY: 1},
-        group_offsets.FILE: {"offsetTable": {"odd": 1}, APPLIED_KEY: 0},
+        OFFSETS_FILE: {"offsetTable": {"odd": 1}, APPLIED_KEY: 0},
     }
     state = BrokerState(files)
     begin = state.begin_at(0, 1)
@@ -312,7 +313,7 @@ def test_a_deleted_group_owns_no_queue() -> None:
 
 def test_a_store_without_a_file_of_locks_has_them_as_far_as_the_others() -> None:
     documents: dict[str, dict[str, object]] = {
-        file: {APPLIED_KEY: 3} for file in (topics.FILE, groups.FILE, group_offsets.FILE)
+        file: {APPLIED_KEY: 3} for file in (topics.FILE, groups.FILE, OFFSETS_FILE)
     }
     state = BrokerState(documents)
 
