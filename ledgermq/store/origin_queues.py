@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 
+from ledgermq.formats.arrays import Units
 from ledgermq.formats.records.properties import REAL_TOPIC, UNIQ_KEY, decode_properties
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.names.group_topics import RETRY_PREFIX
@@ -41,14 +43,18 @@ REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 TIMER_OUT = "TIMER_OUT_MS"
 TIMER_DELETED = "TIMER_DEL_UNIQKEY"
 
-UNITS_MAX = 1_000_000
+UNITS_MAX = 4_000_000
 """Most messages of the wheel's queue, or of one of POP's, that are looked at."""
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 30.0
 """Longest time that this takes, whatever the directory holds."""
 
 _ALL = (1 << 63) - 1
-_BLOCK_UNITS = 4_096
+_BLOCK_UNITS = 256
+"""Between two looks at the clock: each message may be a read of a slow disk."""
+_DUE_DIGITS = 15
+"""Digits of a time that no calendar has any more; what waits for it waits for ever."""
+
 _CHECK = Struct(">qqq")
 _CHECKPOINT_TAG = 3_176
 """Java's hash of ``ck``, the tag of a checkpoint of POP; the others are acknowledgements."""
@@ -102,7 +108,6 @@ class _Queues:
     def __init__(self, files: OriginFiles, self_id: str | None, opened: ExitStack) -> None:
         self._files = files
         self._folder = files.root / "consumequeue"
-        self._opened = opened
         self._log = LogReader(open_directory(files.root, self_id=self_id))
         opened.callback(self._log.close)
         self._deadline = time.monotonic() + SECONDS_MAX
@@ -117,9 +122,10 @@ class _Queues:
             asked = [use for use in asked if use is not StrangeUse.TIMERS]
         if wheel.timers and StrangeUse.TIMERS in asked:
             last = datetime.fromtimestamp(max(wheel.timers.values()) // 1_000, UTC)
+            until = f"{last:%Y-%m-%dT%H:%M:%SZ}" if last.timestamp() else "an unknown time"
             what = (
                 f"{len(wheel.timers)} messages wait for their time in the timer wheel, the last"
-                f" until {last:%Y-%m-%dT%H:%M:%SZ}"
+                f" until {until}"
             )
             yield Found(StrangeUse.TIMERS, what, len(wheel.timers))
         if StrangeUse.POP not in asked:
@@ -141,20 +147,17 @@ class _Queues:
         found = _Waiting()
         if not (self._folder / WHEEL_TOPIC / "0").is_dir():
             return found
-        reader, first, end = self._queue(WHEEL_TOPIC, 0)
-        if first == end:
-            return found
-        check = self._timer_check()
-        if end - first > UNITS_MAX:
-            raise _UnknownError(f"its queue has {end - first:,} messages, more than {UNITS_MAX:,}")
-        for begin in range(first, end, _BLOCK_UNITS):
-            self._hurry()
-            units = reader.units(begin, min(_BLOCK_UNITS, end - begin))
-            pairs = zip(units["position"].tolist(), units["size"].tolist(), strict=True)
-            for number, (position, size) in enumerate(pairs, begin):
-                message = self._log.message_at(position, size, check_crc=False)
-                properties = decode_properties(message.properties)
-                _take(found, properties, check, number)
+        with self._queue(WHEEL_TOPIC, 0) as (reader, first, end):
+            if first == end:
+                return found
+            check = self._timer_check()
+            numbers = count(first)
+            for units in self._blocks(reader, first, end):
+                pairs = zip(units["position"].tolist(), units["size"].tolist(), strict=True)
+                for position, size in pairs:
+                    message = self._log.message_at(position, size, check_crc=False)
+                    properties = decode_properties(message.properties)
+                    _take(found, properties, check, next(numbers))
         for name in found.deleted:
             found.timers.pop(name, None)
         return found
@@ -167,23 +170,28 @@ class _Queues:
 
     def _checkpoints(self) -> int:
         """Checkpoints of POP behind the last one that was revived, whose own offset is kept."""
-        count = 0
-        for topic in sorted(own_names(self._folder, lambda name: name.startswith(REVIVE_PREFIX))):
+        total = 0
+        for topic in own_names(self._folder, lambda name: name.startswith(REVIVE_PREFIX)):
             done = self._consumed(topic, REVIVE_GROUP)
             for queue_id in self._queue_ids(topic):
-                reader, first, end = self._queue(topic, queue_id)
-                begin = max(first, done.get(queue_id, -1) + 1)
-                if end - begin > UNITS_MAX:
-                    raise _UnknownError(f"{topic} has {end - begin:,} messages that wait")
-                for at in range(begin, end, _BLOCK_UNITS):
-                    self._hurry()
-                    units = reader.units(at, min(_BLOCK_UNITS, end - at))
-                    count += int(np.count_nonzero(units["tags"] == _CHECKPOINT_TAG))
-        return count
+                with self._queue(topic, queue_id) as (reader, first, end):
+                    begin = max(first, done.get(queue_id, -1) + 1)
+                    for units in self._blocks(reader, begin, end):
+                        total += int(np.count_nonzero(units["tags"] == _CHECKPOINT_TAG))
+        return total
+
+    def _blocks(self, reader: QueueReader, begin: int, end: int) -> Iterator[Units]:
+        """The units from ``begin`` to ``end``, as long as there is time."""
+        if end - begin > UNITS_MAX:
+            folder = reader.files.directory
+            raise _UnknownError(f"{folder} has {end - begin:,} messages, more than {UNITS_MAX:,}")
+        for at in range(begin, end, _BLOCK_UNITS):
+            self._hurry()
+            yield reader.units(at, min(_BLOCK_UNITS, end - at))
 
     def _unread_retries(self) -> int:
         """Messages in POP's own retry topics, ``%RETRY%GROUP_TOPIC``, behind the group's offset."""
-        count = 0
+        total = 0
         for topic in own_names(self._folder, lambda name: name.startswith(RETRY_PREFIX)):
             self._hurry()
             group = self._pop_group(topic.removeprefix(RETRY_PREFIX))
@@ -191,9 +199,9 @@ class _Queues:
                 continue
             done = self._consumed(topic, group)
             for queue_id in self._queue_ids(topic):
-                _, first, end = self._queue(topic, queue_id)
-                count += max(0, end - max(first, done.get(queue_id, first)))
-        return count
+                with self._queue(topic, queue_id) as (_, first, end):
+                    total += max(0, end - max(first, done.get(queue_id, first)))
+        return total
 
     def _pop_group(self, name: str) -> str | None:
         """The group of a retry topic of POP; None where it is an ordinary one's, named like that.
@@ -223,11 +231,15 @@ class _Queues:
         names = own_names(folder, is_queue_folder) if folder.is_dir() else []
         return [int(name) for name in names if (folder / name).is_dir()]
 
-    def _queue(self, topic: str, queue_id: int) -> tuple[QueueReader, int, int]:
+    @contextmanager
+    def _queue(self, topic: str, queue_id: int) -> Iterator[tuple[QueueReader, int, int]]:
         reader = QueueReader(self._folder / topic / str(queue_id), file_size=None)
-        self._opened.callback(reader.close)
-        first, end = reader.bounds(_ALL, log_first=self._log.first)
-        return reader, first, end
+        try:
+            first, end = reader.bounds(_ALL, log_first=self._log.first)
+            yield reader, first, end
+        finally:
+            # Each of many queues has a map.
+            reader.close()
 
     def _hurry(self) -> None:
         if time.monotonic() > self._deadline:
@@ -244,7 +256,7 @@ def _take(found: _Waiting, properties: Mapping[str, str], check: _TimerCheck, nu
         found.deleted.update((deleted, deleted.removeprefix(f"{real}+")))
         return
     due = properties.get(TIMER_OUT, "")
-    due_ms = int(due) if due.isascii() and due.isdigit() and len(due) < 16 else None
+    due_ms = int(due) if due.isascii() and due.isdigit() and len(due) < _DUE_DIGITS else None
     if due_ms is not None and number < check.enqueued and due_ms < check.delivered_before:
         return
     if real.startswith(REVIVE_PREFIX):

@@ -82,6 +82,7 @@ def _from_rocketmq(arguments: argparse.Namespace) -> int:
         left = [entry._asdict() for entry in translation.untranslated]
         settings = dataclasses.asdict(translation.settings)
         print(json.dumps({"settings": settings, "untranslated": left}, default=str, indent=2))
+        _tell_origin(translation.settings)
         return 0
     print(write_translation(translation, name=path.name).rstrip())
     for entry in translation.untranslated:

@@ -165,7 +165,7 @@ def test_more_than_can_be_looked_at_is_refused_by_name(
     golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(origin_queues, "UNITS_MAX", 4)
-    assert "5 messages, more than 4" in origin_of(golden("p551")).refused[0].what
+    assert "has 5 messages, more than 4" in origin_of(golden("p551")).refused[0].what
 
     monkeypatch.setattr(origin_queues, "UNITS_MAX", 1_000)
     monkeypatch.setattr(origin_queues, "SECONDS_MAX", -1.0)
