@@ -15,6 +15,7 @@ that waits for longer than the wheel turns is put there again, with the same uni
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -27,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ledgermq.formats.arrays import Units
+from ledgermq.formats.records.message import MAGIC, SIZE_AND_MAGIC, SIZE_MIN, properties_in
 from ledgermq.formats.records.properties import REAL_TOPIC, UNIQ_KEY, decode_properties
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.names.group_topics import RETRY_PREFIX
@@ -155,12 +157,29 @@ class _Queues:
             for units in self._blocks(reader, first, end):
                 pairs = zip(units["position"].tolist(), units["size"].tolist(), strict=True)
                 for position, size in pairs:
-                    message = self._log.message_at(position, size, check_crc=False)
-                    properties = decode_properties(message.properties)
-                    _take(found, properties, check, next(numbers))
+                    _take(found, self._properties(position, size), check, next(numbers))
         for name in found.deleted:
             found.timers.pop(name, None)
         return found
+
+    def _properties(self, position: int, size: int) -> dict[str, str]:
+        """Properties of the message of a unit; of millions, so the rest of it is not decoded."""
+        part = self._log.part_with(position)
+        if part is None or not SIZE_MIN <= size <= part.files.room(position):
+            return self._decoded(position, size)
+        record = part.files.view(position, size)
+        if SIZE_AND_MAGIC.unpack_from(record) != (size, MAGIC):
+            return self._decoded(position, size)
+        try:
+            found = properties_in(record)
+        except struct.error:
+            return self._decoded(position, size)
+        return decode_properties(found) if found else self._decoded(position, size)
+
+    def _decoded(self, position: int, size: int) -> dict[str, str]:
+        """The same of one that looks odd: what is wrong with it is told."""
+        message = self._log.message_at(position, size, check_crc=False)
+        return decode_properties(message.properties)
 
     def _timer_check(self) -> _TimerCheck:
         content = bounded_bytes(self._files.config / "timercheck", _CHECK.size)
