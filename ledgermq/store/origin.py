@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.names.strange_uses import StrangeUse
-from ledgermq.store import origin_files, origin_queues
+from ledgermq.store import origin_files
 from ledgermq.store.origin_files import TABLE_BYTES_MAX, OriginFiles
 
 
@@ -260,6 +260,10 @@ def _strange(
             f" {TABLE_BYTES_MAX:,}",
             None,
         )
+    # Imported late: it needs numpy, which the supervisor may not have before it says with how
+    # many threads.
+    from ledgermq.store import origin_queues
+
     yield from origin_queues.waiting(files, self_id, left)
 
 
