@@ -19,7 +19,7 @@ from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.names.own_tables import OWN_TABLES
 from ledgermq.process.control import check_path
 from ledgermq.process.runtime_paths import RuntimePaths
-from ledgermq.process.store_kind import check_kind
+from ledgermq.process.store_kind import check_kind, check_origin
 from ledgermq.raft.term_slots import SLOT_SIZE, SLOT_USED, StoredState, decode_slot, decode_slots
 from ledgermq.rules.state.state_tables import FILES
 from ledgermq.sessions.keys.peer_keys import load_keys
@@ -60,13 +60,19 @@ def check_directory(settings: Settings) -> FoundStore:
 
     Raises:
         ConfigError: another kind of log, another member's, or files of other sizes than the
-            settings say; a runtime directory that cannot hold sockets; or keys of the group that
-            are missing or wrong.
+            settings say; a runtime directory that cannot hold sockets; keys of the group that
+            are missing or wrong; or a store of RocketMQ 5 that a node would lose something of.
         CorruptLogError: the files are not those of a log.
         StorageError: the directory cannot be read.
     """
     check_path(RuntimePaths(settings.listen.runtime_dir).control)
     load_keys(settings)
+    check_origin(StorePaths.of(settings), settings)
+    return found_store(settings)
+
+
+def found_store(settings: Settings) -> FoundStore:
+    """What the settings' directory holds, whoever has written it; raises as above."""
     paths = StorePaths.of(settings)
     try:
         return _check(settings, paths)

@@ -61,6 +61,7 @@ from ledgermq.process.control import ControlServer, check_path
 from ledgermq.process.node_status import Health, Meters
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings import reload
+from ledgermq.process.store_kind import check_origin
 from ledgermq.process.systemd.inherited_sockets import take_inherited
 from ledgermq.process.systemd.port_addresses import check_inherited
 from ledgermq.sessions.keys.peer_keys import load_keys
@@ -509,6 +510,7 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
     wait_ms = settings.supervision.stop_timeout_ms
     check_path(paths.control)
     load_keys(settings)  # a node without its keys is refused before anything is touched
+    check_origin(StorePaths.of(settings), settings)
     make_directory(own)
     make_runtime_directory(paths.directory, socket_mode=settings.listen.socket_mode)
     java = JavaLock.take(settings.store.path_root_dir / "lock")

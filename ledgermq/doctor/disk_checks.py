@@ -18,12 +18,13 @@ from typing import NamedTuple
 import psutil
 
 from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
-from ledgermq.daemon.directory_check import check_directory
+from ledgermq.daemon.directory_check import found_store
 from ledgermq.doctor.finding import Check, Diagnosis, fail, ok, warn
 from ledgermq.doctor.subject import Subject, account_name, nearest
 from ledgermq.members.roster import RosterFile
 from ledgermq.model.config.amounts import amount, size_text
-from ledgermq.model.errors import CorruptLogError, LedgerError
+from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError
+from ledgermq.process.store_kind import check_origin
 from ledgermq.store.files.config_file import ConfigFile
 from ledgermq.store.files.disk_space import measure
 from ledgermq.store.files.file_names import is_of_others
@@ -252,6 +253,7 @@ def store_checks(subject: Subject) -> Iterator[Diagnosis]:
     if not root.is_dir():
         yield ok("store.files", f"{root} is not there yet: an empty store will be made")
         return
+    yield _origin(subject)
     yield _files(subject)
     yield _locks(subject)
     if subject.settings.node.witness:
@@ -287,9 +289,20 @@ def _backup_stream(subject: Subject) -> Diagnosis:
     return check.ok(f"{behind_s:,} s behind")
 
 
+def _origin(subject: Subject) -> Diagnosis:
+    check = Check("store.origin", "nothing that would be lost")
+    try:
+        check_origin(subject.paths, subject.settings)
+    except ConfigError as error:
+        return check.fail(error.message, "see docs/operating/rocketmq5.md")
+    except LedgerError as error:
+        return check.fail(str(error), "let the node's account read the directory")
+    return check.ok("a store that a node goes on with")
+
+
 def _files(subject: Subject) -> Diagnosis:
     try:
-        found = check_directory(subject.settings)
+        found = found_store(subject.settings)
     except LedgerError as error:
         return fail(
             "store.files",

@@ -1,4 +1,4 @@
-"""Kind of log in a store directory, against the settings."""
+"""Kind of log in a store directory, and whose it is, against the settings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.errors import ConfigError
 from ledgermq.store.files.file_names import starts_in
 from ledgermq.store.files.store_paths import StorePaths
+from ledgermq.store.origin import refuse_strange
 
 
 def _check_witness(paths: StorePaths) -> None:
@@ -96,3 +97,21 @@ def check_kind(paths: StorePaths, settings: Settings) -> None:
             directory=str(paths.root),
             setting="store.log",
         )
+
+
+def check_origin(paths: StorePaths, settings: Settings) -> None:
+    """Look whether the directory is one of RocketMQ 5 that a node would lose something of; touch
+    nothing. A store that is ours costs a few looks at names.
+
+    Raises:
+        ConfigError: it is, and ``store.leave_behind`` does not name it; says what, and what to do.
+        StorageError: the directory cannot be read.
+    """
+    if settings.node.witness or paths.witness.exists():
+        return
+    is_dledger = settings.store.log is LogKind.DLEDGER and paths.data.parent.is_dir()
+    refuse_strange(
+        paths.root,
+        self_id=settings.node.self_id if is_dledger else None,
+        left_behind=settings.store.leave_behind,
+    )

@@ -14,9 +14,10 @@ from pathlib import Path
 from ledgermq.cli.output import tell
 from ledgermq.cli.setup.access_command import add_further_users, add_place, first_users
 from ledgermq.model.config.broker_conf import Untranslated, translate_broker_conf, write_translation
-from ledgermq.model.config.settings import AckMode, Settings, StoreSection
+from ledgermq.model.config.settings import AckMode, LogKind, Settings, StoreSection
 from ledgermq.model.config.settings_change import cluster_fingerprint
 from ledgermq.model.config.settings_file import write_settings
+from ledgermq.model.errors import StorageError
 from ledgermq.process.settings.settings_loading import load_settings, read_properties_text
 from ledgermq.sessions.keys.first_access import (
     CERTIFICATES,
@@ -81,11 +82,30 @@ def _from_rocketmq(arguments: argparse.Namespace) -> int:
         left = [entry._asdict() for entry in translation.untranslated]
         settings = dataclasses.asdict(translation.settings)
         print(json.dumps({"settings": settings, "untranslated": left}, default=str, indent=2))
+        _tell_origin(translation.settings)
         return 0
     print(write_translation(translation, name=path.name).rstrip())
     for entry in translation.untranslated:
         print(_remark(path, entry), file=sys.stderr)
+    _tell_origin(translation.settings)
     return 0
+
+
+def _tell_origin(settings: Settings) -> None:
+    """Say of a store of RocketMQ 5 that is there what a node would lose of it."""
+    # Imported late: a translation needs none of the libraries of a store.
+    from ledgermq.store.origin import Product, origin_of
+
+    root = settings.store.path_root_dir
+    is_dledger = settings.store.log is LogKind.DLEDGER
+    try:
+        origin = origin_of(root, self_id=settings.node.self_id if is_dledger else None)
+    except StorageError as error:
+        print(f"{root}: whose store it is cannot be told: {error}", file=sys.stderr)
+        return
+    if origin.product is Product.ROCKETMQ_5:
+        uses = "; ".join(use.text for use in origin.refused) or "nothing of it would be lost"
+        print(f"{root}: a store of RocketMQ 5: {uses}", file=sys.stderr)
 
 
 def _remark(path: Path, entry: Untranslated) -> str:

@@ -60,6 +60,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     take.set_defaults(func=LateCommand("store.migration", "take_store_over"))
 
+    for verb in (check, take):
+        verb.add_argument(
+            "--leave-behind",
+            metavar="USES",
+            help="what of a RocketMQ 5 store may be lost: timers,pop, say (store.leave_behind)",
+        )
+
     verify = verbs.add_parser(
         "verify",
         help="see that all that the manifest has is in the store, whoever serves it",

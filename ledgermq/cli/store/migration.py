@@ -31,6 +31,7 @@ from ledgermq.daemon.store_lock import holder_of, stopped_store
 from ledgermq.model.config.broker_conf import Translation, translate_broker_conf, write_translation
 from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.config.settings_file import read_settings
+from ledgermq.model.config.settings_rules import RULES
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.limits import STAGED_TOPIC, TIMER_TOPIC
 from ledgermq.process.settings.settings_loading import read_properties_text
@@ -41,6 +42,7 @@ from ledgermq.process.table_files import (
     unreadable_tables,
 )
 from ledgermq.store.files.file_names import queues_of_no_topic
+from ledgermq.store.origin import Origin, UseVerdict, origin_of
 from ledgermq.store.store_directory import StoreDirectory, open_directory
 from ledgermq.store.store_view import StoreView
 
@@ -49,18 +51,12 @@ FREE_PER_CENT_MIN = 10
 before it deletes anything."""
 
 NAMED_MAX = 20
-STRANGE = {
-    "timerwheel": "timers of RocketMQ 5",
-    "timerlog": "timers of RocketMQ 5",
-    "metadata": "tables of RocketMQ 5",
-    "batchconsumequeue": "batch queues of RocketMQ 5",
-}
-"""What only a later RocketMQ has in its store, and is not taken over."""
 
 
 def check_move(arguments: argparse.Namespace) -> int:
     """Say what would keep a node from taking the store over."""
-    translation = _with_address(_translated(arguments.broker_conf), None)
+    translation = _leaving_behind(_translated(arguments.broker_conf), arguments.leave_behind)
+    translation = _with_address(translation, None)
     settings = translation.settings
     root = settings.store.path_root_dir
     _tell_untranslated(translation, arguments.broker_conf)
@@ -72,6 +68,7 @@ def check_move(arguments: argparse.Namespace) -> int:
         arguments,
         {
             "directory": str(root),
+            **_told_of_origin(settings),
             "log": directory.log.value,
             "member": directory.self_id,
             "broker": f"runs as process {holder}" if holder else "does not run",
@@ -95,7 +92,8 @@ def take_store_over(arguments: argparse.Namespace) -> int:
             file=str(arguments.settings),
             setting="--settings",
         )
-    translation = _with_port(_translated(arguments.broker_conf), arguments)
+    translation = _leaving_behind(_translated(arguments.broker_conf), arguments.leave_behind)
+    translation = _with_port(translation, arguments)
     translation = _with_address(translation, arguments.broker_ip)
     settings = translation.settings
     root = settings.store.path_root_dir
@@ -192,6 +190,22 @@ def _tell_untranslated(translation: Translation, path: Path) -> None:
         print(f"{where}: {entry.key} = {entry.value}: {entry.why}", file=sys.stderr)
 
 
+def _leaving_behind(translation: Translation, names: str | None) -> Translation:
+    """The same with the uses of RocketMQ 5 that the operator leaves behind, commas in between."""
+    if names is None:
+        return translation
+    found = tuple(name.strip() for name in names.split(","))
+    rule = RULES["store.leave_behind"]
+    if not rule.takes(found):
+        raise ConfigError(
+            f"--leave-behind must be {rule.allowed}", value=names, setting="store.leave_behind"
+        )
+    store = replace(translation.settings.store, leave_behind=found)
+    origins = {**translation.origins, "store.leave_behind": "as asked for"}
+    settings = replace(translation.settings, store=store)
+    return translation._replace(settings=settings, origins=origins)
+
+
 def _with_address(translation: Translation, given: str | None) -> Translation:
     """The same with the address that clients are told: as asked for, or as the broker has told it.
 
@@ -263,9 +277,8 @@ def _obstacles(settings: Settings, directory: StoreDirectory) -> Iterator[str]:
             f"broker.conf says that the log is {settings.store.log.value}, and the directory has a"
             f" {directory.log.value} log"
         )
-    for name, what in STRANGE.items():
-        if (root / name).exists():
-            yield f"{root / name}: {what}, which stay behind"
+    for use in _origin(settings).refused:
+        yield f"{root}: of RocketMQ 5: {use.text}; or --leave-behind {use.name}"
     for table in unreadable_tables(root / "config"):
         copy = "its copy (.bak) would be taken"
         if table.copy_reason is not None:
@@ -276,6 +289,18 @@ def _obstacles(settings: Settings, directory: StoreDirectory) -> Iterator[str]:
         yield f"{root}: less than {FREE_PER_CENT_MIN} % of the disk are free"
     if not os.access(root, os.R_OK | os.W_OK):
         yield f"{root}: not readable and writable for this user"
+
+
+def _origin(settings: Settings) -> Origin:
+    store = settings.store
+    return origin_of(store.path_root_dir, self_id=_member(settings), left_behind=store.leave_behind)
+
+
+def _told_of_origin(settings: Settings) -> dict[str, object]:
+    """Whose store it is, and what of it stays for RocketMQ."""
+    origin = _origin(settings)
+    kept = [use.name for use in origin.uses if use.verdict is UseVerdict.KEPT]
+    return {"store_of": f"{origin.product}, {origin.mode}", "stays_for_rocketmq": kept or "nothing"}
 
 
 def _told_of_tables(directory: StoreDirectory) -> dict[str, object]:

@@ -17,10 +17,11 @@ from pathlib import Path
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store.store_sizes import index_layout
 from ledgermq.daemon.directory_check import check_own_files
-from ledgermq.formats.findings import Severity, worst
+from ledgermq.formats.findings import Finding, Severity, worst
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.units import MIB
 from ledgermq.repair.check.check_store import CheckedStore, CheckOptions, check_store
+from ledgermq.store.origin import origin_of
 from ledgermq.store.store_directory import dledger_folder, names_in
 
 EXIT_OF_SEVERITY = {Severity.NOTE: 0, Severity.DERIVED: 4, Severity.DAMAGE: 5}
@@ -46,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     checked.findings += check_own_files(
         root, dledger_folder(root, names_in(root), arguments.self_id)
     )
+    checked.findings += _of_rocketmq_5(root, arguments.self_id)
     seconds = time.monotonic() - begun
     status = EXIT_OF_SEVERITY[worst(checked.findings)]
     if arguments.json:
@@ -55,6 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(finding.as_text())
     print(_summary(checked, seconds))
     return status
+
+
+def _of_rocketmq_5(root: Path, self_id: str | None) -> list[Finding]:
+    """What a node would lose of the store: nothing is wrong with it, and it would not be taken."""
+    return [
+        Finding(Severity.NOTE, ".", None, f"of RocketMQ 5, refused: {use.what}", remedy=use.remedy)
+        for use in origin_of(root, self_id=self_id).refused
+    ]
 
 
 def _as_json(checked: CheckedStore, seconds: float, status: int) -> dict[str, object]:

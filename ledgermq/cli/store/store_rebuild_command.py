@@ -11,12 +11,15 @@ from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.units import MIB
 from ledgermq.repair.rebuild import Rebuilt, rebuild
+from ledgermq.store.origin import refuse_strange
 from ledgermq.store.store_directory import open_directory
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Build queues, index and checkpoints again."""
     root: Path = arguments.directory
+    # Queues of RocketMQ 5's own are evidence, too, of what a node would lose.
+    refuse_strange(root, self_id=arguments.self_id, is_start=False)
     with stopped_store(root):
         directory = open_directory(root, self_id=arguments.self_id)
         section = store_section(arguments, root, directory.log)

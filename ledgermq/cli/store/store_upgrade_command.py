@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from ledgermq.model.config.settings import LogKind
 from ledgermq.model.config.settings_rules import RULES
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
+from ledgermq.store.origin import OTHER_QUEUES, origin_of, refuse_strange
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,6 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
             plan = planned(root, manifest.end, group=group, self_id=self_id)
             _report(arguments, plan, manifest, done=False)
             return 0
+    refuse_strange(root, uses=OTHER_QUEUES, is_start=False)
+    for use in origin_of(root).refused:
+        print(f"{root}: of RocketMQ 5, and the node will refuse it: {use.text}", file=sys.stderr)
     with stopped_store(root):
         store = store_section(arguments, root, LogKind.COMMITLOG)
         with ProgressLine("bytes") as line:

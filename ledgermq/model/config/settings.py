@@ -77,7 +77,10 @@ class NodeSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSection:
-    """How messages are stored; a size of ``None`` is that of the files there, else the default."""
+    """How messages are stored; a size of ``None`` is that of the files there, else the default.
+
+    ``leave_behind`` has names of ``model/names/strange_uses.py``.
+    """
 
     path_root_dir: Path = Path("/var/lib/ledgermq")
     log: LogKind = LogKind.DLEDGER
@@ -90,6 +93,7 @@ class StoreSection:
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     flush_interval_ms: int = 500
     checkpoint_interval_ms: int = 2_000
+    leave_behind: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from ledgermq.model.limits import (
     TOPIC_NAME,
     TOPIC_SIZE_MAX,
 )
+from ledgermq.model.names.strange_uses import STRANGE_USES
 from ledgermq.model.units import KIB, MIB
 
 JAVA_INT_MAX = 2**31 - 1
@@ -451,6 +452,9 @@ RULES = {
     ),
     "store.flush_interval_ms": _between(1, 60_000),
     "store.checkpoint_interval_ms": _between(100, 600_000),
+    "store.leave_behind": _each(
+        _text(f"one of {', '.join(STRANGE_USES)}", lambda text: text in STRANGE_USES)
+    ),
     "raft.heartbeat_ms": _between(10, 10_000),
     "raft.election_timeout_min_ms": _between(30, 60_000),
     "raft.election_timeout_max_ms": _between(31, 120_000),

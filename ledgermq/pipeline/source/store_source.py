@@ -21,6 +21,7 @@ from ledgermq.pipeline.source.file_source import BATCH_BYTES, BATCH_ROWS, FileSo
 from ledgermq.store.files.file_names import is_topic_name, topic_folders
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.origin import refuse_hidden_queues
 from ledgermq.store.queues import dispatch_checkpoint
 from ledgermq.store.queues.derived_files import own_path
 from ledgermq.store.queues.queue_reader import QueueReader
@@ -40,10 +41,11 @@ class StoreSource(FileSource):
             self_id: which DLedger log to take where there are several.
 
         Raises:
-            ConfigError: no store directory.
+            ConfigError: no store directory, or one of RocketMQ 5 with other queues.
             CorruptLogError: files of wrong sizes or names.
             StorageError: something cannot be read.
         """
+        refuse_hidden_queues(root)
         self.directory = open_directory(root, self_id=self_id)
         self.log = steady(lambda: LogReader(self.directory))
         self._readers: dict[Queue, QueueReader] = {}

@@ -216,16 +216,36 @@ def test_what_stands_in_the_way_is_said_before_anything_is_written(host: Host) -
     assert "dledger" in said
 
     host.configure()
-    (host.root / "timerwheel").write_bytes(b"")
+    batches = host.root / "batchconsumequeue" / "a" / "0" / f"{0:020d}"
+    batches.parent.mkdir(parents=True)
+    batches.write_bytes(b"x")
     status, facts, _ = host.migrate("check", host.conf)
 
     assert status == EXIT_CONFIG
-    assert "RocketMQ 5" in str(facts["obstacles"])
+    assert facts["store_of"] == "RocketMQ 5, plain"
+    assert "1 topics have queues of batches" in str(facts["obstacles"])
     status, _, said = host.take_over()
 
     assert status == EXIT_CONFIG
     assert "RocketMQ 5" in said
     assert not host.settings.exists()
+
+
+def test_who_accepts_a_loss_names_it_and_the_settings_have_it(host: Host) -> None:
+    (host.root / "timerwheel").touch()
+    status, facts, _ = host.migrate("check", host.conf)
+    (host.root / "config" / "topics").mkdir()
+    (host.root / "config" / "topics" / "CURRENT").touch()
+    refused, _, _ = host.migrate("check", host.conf)
+    wrong, _, said = host.take_over("--leave-behind", "tables,tmers")
+    checked, _, _ = host.migrate("check", host.conf, "--leave-behind", "tables")
+    taken, _, _ = host.take_over("--leave-behind", "tables, pop")
+
+    # A wheel in which nothing waits is no obstacle.
+    assert (status, facts["stays_for_rocketmq"]) == (EXIT_OK, ["timerwheel"])
+    assert (refused, wrong, checked, taken) == (EXIT_CONFIG, EXIT_CONFIG, EXIT_OK, EXIT_OK)
+    assert "tmers" in said
+    assert load_settings(host.settings).store.leave_behind == ("tables", "pop")
 
 
 def test_clients_are_told_the_address_of_the_host_or_the_one_that_was_asked_for(host: Host) -> None:

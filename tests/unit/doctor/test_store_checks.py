@@ -52,8 +52,8 @@ def test_an_empty_store_is_well(tmp_path: Path) -> None:
 
     assert set(verdicts(findings).values()) == {Weight.OK}
     assert set(findings) == {
-        "store.files", "store.lock", "store.last-stop", "store.damage", "store.small-files",
-        "store.set-aside", "store.reserve", "store.backup-stream",
+        "store.origin", "store.files", "store.lock", "store.last-stop", "store.damage",
+        "store.small-files", "store.set-aside", "store.reserve", "store.backup-stream",
     }  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def test_of_a_witness_no_log_is_looked_for(tmp_path: Path) -> None:
     findings = by_check(store_checks, subject)
 
     assert set(verdicts(findings).values()) == {Weight.OK}
-    assert set(findings) == {"store.files", "store.lock", "store.set-aside"}
+    assert set(findings) == {"store.origin", "store.files", "store.lock", "store.set-aside"}
     assert "witness without bodies" in findings["store.files"].measured
 
 

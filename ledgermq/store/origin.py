@@ -1,0 +1,271 @@
+"""Origin of a store directory: who wrote it, in which mode, and what of it a node goes on with.
+
+Read-only, and bounded in time and bytes, for a directory may hold anything.
+
+A directory of RocketMQ 4.9 is taken as it is, and so is most of one of RocketMQ 5. What RocketMQ 5
+keeps elsewhere than in the log and in JSON tables would vanish without a word, so it is refused
+before a byte is changed (docs/decisions/0126). A store that a node has run on is ours: what it uses
+was asked at its first start, and is asked again only where RocketMQ 5 has gone on with it since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.names.strange_uses import StrangeUse
+from ledgermq.store import origin_files
+from ledgermq.store.origin_files import TABLE_BYTES_MAX, OriginFiles
+
+
+class Product(StrEnum):
+    """Whose store it is, as far as signs tell."""
+
+    NONE = "no store"
+    ROCKETMQ_4 = "RocketMQ 4"
+    ROCKETMQ_5 = "RocketMQ 5"
+    OURS = "LedgerMQ"
+
+
+class Mode(StrEnum):
+    """How the log is replicated."""
+
+    PLAIN = "plain"
+    DLEDGER = "DLedger"
+    CONTROLLER = "controller"
+
+
+class UseVerdict(StrEnum):
+    """What becomes of a use.
+
+    TAKEN: a node goes on with it. KEPT: it stays as it is for RocketMQ, and nothing is lost.
+    REFUSED: messages, topics or offsets would be lost.
+    """
+
+    TAKEN = "taken"
+    KEPT = "kept"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One thing that the directory uses.
+
+    Attributes:
+        name: what ``store.leave_behind`` calls it; a path where it cannot be left behind.
+        what: the thing in words, with its numbers.
+        count: how many messages, topics or whatever it is about; None where nobody can tell.
+        remedy: what an operator does before the move; empty where there is nothing to do.
+    """
+
+    name: str
+    verdict: UseVerdict
+    what: str
+    count: int | None = None
+    remedy: str = ""
+
+    @property
+    def text(self) -> str:
+        """The use in one line."""
+        return f"{self.what}; {self.remedy}" if self.remedy else self.what
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a directory is.
+
+    Attributes:
+        signs: paths below ``root`` that only RocketMQ 5 writes.
+        uses: of RocketMQ 5's; those that are refused stand first.
+    """
+
+    root: Path
+    product: Product
+    mode: Mode
+    signs: tuple[str, ...] = ()
+    uses: tuple[Use, ...] = ()
+
+    @property
+    def refused(self) -> tuple[Use, ...]:
+        """The uses that would be lost."""
+        return tuple(use for use in self.uses if use.verdict is UseVerdict.REFUSED)
+
+
+OTHER_QUEUES = (StrangeUse.TABLES, StrangeUse.BATCH)
+"""Uses whose queues are not those that the log tells: who builds queues from it destroys them."""
+
+_WAIT = "start RocketMQ on the directory again"
+_REMEDIES = {
+    StrangeUse.TABLES: (
+        "let mqadmin rocksDBConfigToJson -n … -c … -b … write topics, groups and offsets as JSON"
+        " into config/ while the broker runs, stop it in order, and move the folders away: queues"
+        " are built again from the log"
+    ),
+    StrangeUse.TIMERS: f"{_WAIT}, let it deliver them, and stop it in order",
+    StrangeUse.POP: (
+        f"{_WAIT}, let the POP consumers read on until nothing is left, end them, wait until what"
+        " was handed out is visible again and read, and stop the broker in order"
+    ),
+    StrangeUse.BATCH: "let consumers read them, and delete these topics with mqadmin deleteTopic",
+    StrangeUse.COMPACTED: "copy what is to stay to other topics, and delete these",
+    StrangeUse.STATIC: "let consumers read them, and delete these topics",
+    StrangeUse.ROCKSDB: (
+        f"{_WAIT}, with timers, transactions and POP in RocksDB switched off in broker.conf, let it"
+        " deliver what is there, and stop it in order"
+    ),
+    StrangeUse.UNCONFIRMED: (
+        "take the directory of the master, after a stop in order with all members in sync"
+    ),
+}
+
+
+def origin_of(
+    root: Path, *, self_id: str | None = None, left_behind: Collection[str] = ()
+) -> Origin:
+    """Look what ``root`` is; nothing is changed.
+
+    Args:
+        self_id: whose DLedger log counts, where there are several.
+        left_behind: names of uses that are not looked for.
+
+    Raises:
+        StorageError: something cannot be read.
+    """
+    try:
+        return _origin_of(root, self_id, left_behind)
+    except OSError as error:
+        raise StorageError(
+            "store directory not looked at",
+            errno=error.errno,
+            directory=str(root),
+            reason=error.strerror,
+        ) from error
+
+
+def refuse_strange(
+    root: Path,
+    *,
+    self_id: str | None = None,
+    left_behind: Collection[str] = (),
+    uses: Collection[StrangeUse] | None = None,
+    is_start: bool = True,
+) -> None:
+    """Refuse a directory of which something would be lost; nothing is changed.
+
+    Args:
+        left_behind: names of uses that the operator leaves behind.
+        uses: those that matter to the caller; None for all.
+        is_start: a node is about to take the store, and takes the operator's word for the loss.
+
+    Raises:
+        ConfigError: there are such; names the directory, each use with its count, and what to do.
+        StorageError: something cannot be read.
+    """
+    found = origin_of(root, self_id=self_id, left_behind=left_behind).refused
+    refused = [use for use in found if uses is None or use.name in uses]
+    if not refused:
+        return
+    names = ", ".join(f'"{use.name}"' for use in refused)
+    loss = f" Who accepts the loss says store.leave_behind = [{names}]" if is_start else ""
+    raise ConfigError(
+        "the directory is one of RocketMQ 5, and a node would lose what it does not know: "
+        + "; ".join(use.text for use in refused)
+        + f". Nothing was changed.{loss}",
+        directory=str(root),
+        uses={use.name: use.count for use in refused},
+    )
+
+
+def refuse_hidden_queues(root: Path) -> None:
+    """Refuse a directory whose messages stand in queues that are not files of units.
+
+    For who reads a store's queues without a node; a few looks at names, whatever the store's size.
+
+    Raises:
+        ConfigError: there are such; names the directory and what to do.
+        StorageError: the directory cannot be read.
+    """
+    try:
+        files = OriginFiles(root)
+        if files.is_ours:
+            return
+        hidden = [
+            _refused(*found)
+            for found in (*origin_files.hidden_queues(files), *origin_files.batch_files(files))
+        ]
+    except OSError as error:
+        raise StorageError(
+            "store directory not looked at", errno=error.errno, directory=str(root)
+        ) from error
+    if hidden:
+        raise ConfigError(
+            "the directory is one of RocketMQ 5, whose queues cannot be read here: "
+            + "; ".join(use.text for use in hidden),
+            directory=str(root),
+        )
+
+
+def _origin_of(root: Path, self_id: str | None, left_behind: Collection[str]) -> Origin:
+    files = OriginFiles(root)
+    mode = _mode(files)
+    if files.is_ours:
+        return Origin(root, Product.OURS, mode)
+    signs = tuple(files.signs())
+    if not signs:
+        has_log = "commitlog" in files.names or mode is Mode.DLEDGER
+        return Origin(root, Product.ROCKETMQ_4 if has_log else Product.NONE, mode)
+    refused = [_refused(*found) for found in _strange(files, mode, self_id, frozenset(left_behind))]
+    left = [
+        Use(name, UseVerdict.KEPT, f"{name} stay behind, as the settings say")
+        for name in left_behind
+    ]
+    kept = [Use(sign, UseVerdict.KEPT, f"{sign} stays as it is, for RocketMQ") for sign in signs]
+    taken = Use("log", UseVerdict.TAKEN, "log, queues, index and JSON tables")
+    return Origin(root, Product.ROCKETMQ_5, mode, signs, (*refused, *left, *kept, taken))
+
+
+def _mode(files: OriginFiles) -> Mode:
+    if {"epochFileCheckpoint", "brokerIdentity"} & files.names:
+        return Mode.CONTROLLER
+    if any(name.startswith("dledger-") for name in files.names):
+        return Mode.DLEDGER
+    return Mode.PLAIN
+
+
+def _strange(
+    files: OriginFiles, mode: Mode, self_id: str | None, left: frozenset[str]
+) -> Iterator[origin_files.Found]:
+    """What of the directory would be lost, but for the uses that are ``left``."""
+    try:
+        if StrangeUse.TABLES not in left:
+            yield from origin_files.tables_elsewhere(files)
+        if StrangeUse.BATCH not in left:
+            yield from origin_files.batch_files(files)
+            yield from origin_files.batch_topics(files)
+        if StrangeUse.COMPACTED not in left:
+            yield from origin_files.compacted(files)
+        if StrangeUse.STATIC not in left:
+            yield from origin_files.static_topics(files)
+        if StrangeUse.ROCKSDB not in left:
+            yield from origin_files.rocksdb_stores(files)
+        if StrangeUse.UNCONFIRMED not in left and mode is Mode.CONTROLLER:
+            yield from origin_files.unconfirmed(files)
+    except origin_files.TooLargeError as error:
+        yield origin_files.Found(
+            StrangeUse.TABLES,
+            f"{error.path} is not looked at: it has {error.size:,} bytes, more than"
+            f" {TABLE_BYTES_MAX:,}",
+            None,
+        )
+    # Imported late: it needs numpy, which the supervisor may not have before it says with how
+    # many threads.
+    from ledgermq.store import origin_queues
+
+    yield from origin_queues.waiting(files, self_id, left)
+
+
+def _refused(use: StrangeUse, what: str, count: int | None) -> Use:
+    return Use(str(use), UseVerdict.REFUSED, what, count, _REMEDIES[use])
