@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledgermq.ipc.cursor_page import CursorPage, Grant, PublishedRole
+from ledgermq.ipc.cursor_page import CursorPage, Grant, LogCursor, PublishedRole
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.ids import Position, Term
 from ledgermq.wire.session import CANDIDATE, FOLLOWER, LEADER, Standing
@@ -56,7 +56,7 @@ class ReaderStanding:
         if not self._awaits_dispatch:
             return False
         if self._until is None:
-            return self._page.read_committed().term == self._grant.term
+            return self._is_known(self._page.read_committed())
         return self._page.read_dispatched().position >= self._until
 
     def look(self) -> Standing | None:
@@ -78,10 +78,18 @@ class ReaderStanding:
     def _look_at_queues(self) -> None:
         term = self._grant.term
         committed = self._page.read_committed()
-        if self._log.has_terms and committed.term != term:
+        if not self._is_known(committed):
             self._until = None
             return
         if self._until is None:
             self._until = committed.position
         if self._page.read_dispatched().position >= self._until:
             self._served, self._until = term, None
+
+    def _is_known(self, committed: LogCursor) -> bool:
+        """Whether raft has told how much of the log was there when this node began to lead."""
+        if self._log.has_terms:
+            return committed.term == self._grant.term
+        # A cursor that nobody has published is 0, too: then only a log that is empty is all told.
+        is_empty = self._page.has_written() and self._page.read_written().position == 0
+        return committed.position > 0 or is_empty

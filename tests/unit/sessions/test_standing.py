@@ -60,6 +60,32 @@ def test_a_plain_log_has_no_terms_to_wait_for(page: CursorPage) -> None:
     assert standing.look() == Standing(LEADER, 2, "n0")
 
 
+def test_a_plain_log_is_waited_for_until_raft_has_told_how_far_it_is(page: CursorPage) -> None:
+    standing = ReaderStanding(page, LogKind.COMMITLOG)
+    page.publish_written(LogCursor(Position(100), Index(1), Term(0)), 1)
+    page.publish_grant(Grant(Term(2), True, PublishedRole.LEADER, N0))
+    said = [standing.look()]
+    news = [standing.has_news]
+    commit(page, 100, 0)
+    news.append(standing.has_news)
+    said.append(standing.look())
+    dispatch(page, 100)
+    said.append(standing.look())
+
+    assert said == [Standing(CANDIDATE, 2, "n0")] * 2 + [Standing(LEADER, 2, "n0")]
+    assert news == [False, True]
+
+
+def test_an_empty_plain_log_has_nothing_to_wait_for(page: CursorPage) -> None:
+    standing = ReaderStanding(page, LogKind.COMMITLOG)
+    page.publish_grant(Grant(Term(2), True, PublishedRole.LEADER, N0))
+    said = [standing.look()]
+    page.publish_written(LogCursor(Position(0), Index(-1), Term(0)), 0)
+    said.append(standing.look())
+
+    assert said == [Standing(CANDIDATE, 2, "n0"), Standing(LEADER, 2, "n0")]
+
+
 def test_dispatch_is_waited_for_until_the_leader_may_say_so_and_by_no_follower(
     page: CursorPage,
 ) -> None:
