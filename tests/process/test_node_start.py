@@ -85,9 +85,9 @@ from concurrent.futures import ThreadPoolExecutor
 ready = threading.Event()
 def work():
     ready.wait()
-    print("thread")
+    sys.stdout.write("thread\\n")
 def last():
-    print("at exit")
+    sys.stdout.write("at exit\\n")
 atexit.register(last)
 threading.Thread(target=work).start()
 ThreadPoolExecutor(1).submit(ready.set)
