@@ -54,6 +54,9 @@ class PollerBell:
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         finalize(self, os.close, self.descriptor).atexit = False
+        # Not select.select, which knows no descriptor above 1,023, of applications with many files.
+        self._poll = select.poll()
+        self._poll.register(self.descriptor, select.POLLIN)
 
     def ring(self) -> None:
         """Wake who polls the descriptor."""
@@ -63,6 +66,10 @@ class PollerBell:
         """Forget the rings so far."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.descriptor)
+
+    def wait(self, seconds: float) -> None:
+        """Return when it has been rung, or ``seconds`` are over; for one thread."""
+        self._poll.poll(seconds * 1_000)
 
 
 class Watch:
@@ -350,9 +357,7 @@ class SendDriver(OfOneProcess):
                 self._sleep_in_background(forever=now - active_at > QUIET_S)
 
     def _sleep_in_background(self, *, forever: bool) -> None:
-        select.select(
-            [self._background_bell.descriptor], [], [], POLL_S_MAX if forever else QUIET_TICK_S
-        )
+        self._background_bell.wait(POLL_S_MAX if forever else QUIET_TICK_S)
         self._background_bell.clear()
 
     def _stop_polling(self, me: int) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -110,6 +113,26 @@ def test_a_dead_group_is_left_out_and_found_again(make_cluster: MakeCluster) -> 
         peers["b"].restart()
 
         send_until_all(producer, [*peers.values()])
+
+
+def test_a_client_of_a_process_with_many_files_sends_as_any_other(
+    make_cluster: MakeCluster,
+) -> None:
+    """Its descriptors are above 1,023, which ``select`` does not know."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4_096), hard))
+    with ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1_100):
+            files.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        peers = make_cluster("ab")
+        with Producer(peers["a"].address) as producer:
+            send_until_all(producer, [*peers.values()])
+            # Nobody waits for this one: the thread in the background takes its answer.
+            future = producer.send("T", b"x")
+            wait_until(future.done)
+
+        assert future.result().queue_id >= 0
 
 
 def test_who_waits_for_room_waits_for_any_group(make_cluster: MakeCluster) -> None:
