@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import psutil
 import pytest
 
 from ledgermq.client import Admin
@@ -255,6 +256,8 @@ def test_who_waits_for_messages_is_told_when_a_producer_of_threads_is_closed(
             producer = Producer(stopped.address)
             producer.send("orders", b"stored").result(PATIENCE_S)
             os.kill(writer, signal.SIGSTOP)
+            # The signal is on its way: until it has come a message may still be answered.
+            wait_until(lambda: psutil.Process(writer).status() == psutil.STATUS_STOPPED, "its stop")
             try:
                 sent = [producer.send("orders", b"not answered") for _ in range(4)]
                 told = [waiting.submit(outcome, one) for one in sent]
