@@ -35,6 +35,7 @@ from ledgermq.hosts.address_share import share_of
 from ledgermq.ipc.doorbell import Context
 from ledgermq.ipc.zmq_flags import NOBLOCK, has_input
 from ledgermq.model.config.settings import LimitsSection
+from ledgermq.model.errors import OUT_OF_DESCRIPTORS
 from ledgermq.sessions.client_rights import Peer
 from ledgermq.sessions.strangers import Strangers
 from ledgermq.store.files.descriptor_cache import connections_allowed
@@ -460,11 +461,26 @@ def _opened(fd: int) -> Iterator[socket.socket | None]:
     """The socket behind a descriptor of ZeroMQ's, which may close it meanwhile, and use it anew.
 
     A descriptor of our own keeps the socket the same while it is looked at; None if it is none.
+    Where none is left, ZeroMQ's is looked at itself: who is not seen then is ended by nobody, and
+    that may be who has taken the last one.
     """
     try:
         own = os.dup(fd)
-    except OSError:
-        yield None
+    except OSError as error:
+        if error.errno not in OUT_OF_DESCRIPTORS:
+            yield None
+            return
+        own = -1
+    if own < 0:
+        try:
+            borrowed = socket.socket(fileno=fd)
+        except OSError:
+            yield None
+            return
+        try:
+            yield borrowed
+        finally:
+            borrowed.detach()
         return
     try:
         sock = socket.socket(fileno=own)

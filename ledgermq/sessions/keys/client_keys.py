@@ -40,6 +40,17 @@ def load_client_secret(listen: ListenSection) -> bytes | None:
     )
 
 
+def key_pair() -> tuple[bytes, bytes]:
+    """A new public and secret key of CURVE, Z85; the public one can be typed as a word.
+
+    One in 85 would begin with ``-``, which a command takes for an option.
+    """
+    while True:
+        public, secret = zmq.curve_keypair()
+        if not public.startswith(b"-"):
+            return public, secret
+
+
 def make_node_key(path: Path) -> str:
     """Write a new secret key to ``path``; the public key that belongs to it, Z85.
 
@@ -47,7 +58,7 @@ def make_node_key(path: Path) -> str:
         ConfigError: there is something already.
         StorageError: the operating system refused.
     """
-    public, secret = zmq.curve_keypair()
+    public, secret = key_pair()
     _write(path, secret.decode() + "\n")
     return public.decode()
 
@@ -62,7 +73,7 @@ def make_client_keys(path: Path, *, server: str) -> str:
         ConfigError: there is something already.
         StorageError: the operating system refused.
     """
-    public, secret = zmq.curve_keypair()
+    public, secret = key_pair()
     keys: Mapping[str, str] = {
         "server": server,
         "public": public.decode(),
