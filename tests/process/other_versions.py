@@ -93,8 +93,8 @@ def next_version(folder: Path, *, asks_nobody: bool = False) -> Version:
     changes = [
         (
             "model/features.py",
-            "\n)  # fmt: skip\n",
-            f'\n    FeatureLevel({LEVEL + 1}, "one of tests", "9.9.9", (), ()),\n)  # fmt: skip\n',
+            "\nLEVEL = ",
+            f'\nLEVELS += (FeatureLevel({LEVEL + 1}, "one of tests", "9.9.9", (), ()),)\nLEVEL = ',
         )
     ]
     if asks_nobody:
