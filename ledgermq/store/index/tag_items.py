@@ -34,6 +34,10 @@ TAGS_NAME = "index-tags"
 _ITEMS_MAX = 16_384
 """Newest items of a file that are looked at."""
 
+_LOOKED_MAX = 16_384
+"""Newest messages that are looked at in all, each by a read of the log: a start waits for it, and
+a store may have no tags at all."""
+
 _UNTAGGED_MAX = 3
 """Messages with a tag and without its item that say that there are none: keys of the last message
 may just be put, and the last items of a file go on in the next one."""
@@ -95,10 +99,15 @@ def _path(root: Path) -> Path:
 
 
 def _shows_tags(reader: IndexReader, log: LogFamily) -> bool:
-    untagged = 0
+    looked = untagged = 0
     for header, view in reader.newest_first():
         assert reader.layout is not None
         for message, hashes in _newest(header, view, reader.layout, log):
+            if looked == _LOOKED_MAX:
+                return False
+            looked += 1
+            if message is None or not message.tags:
+                continue
             if index_key_hash(tag_key(message.topic, message.tags)) in hashes:
                 return True
             untagged += 1
@@ -109,15 +118,13 @@ def _shows_tags(reader: IndexReader, log: LogFamily) -> bool:
 
 def _newest(
     header: IndexHeader, view: memoryview, layout: IndexLayout, log: LogFamily
-) -> Iterator[tuple[Message, npt.NDArray[np.void]]]:
-    """Messages of a file that have a tag, the newest first, and the hashes of their items."""
+) -> Iterator[tuple[Message | None, npt.NDArray[np.void]]]:
+    """What a file's items point to, the newest first, and the hashes of a message's items."""
     first = max(1, header.index_count - _ITEMS_MAX)
     items = np.frombuffer(view, KEY_ITEM, header.index_count - first, layout.item_at(first))
     positions = items["position"].astype(np.int64)
     for position in np.unique(positions)[::-1].tolist():
-        message = _message_at(log, position)
-        if message is not None and message.tags:
-            yield message, items["hash"][positions == position]
+        yield _message_at(log, position), items["hash"][positions == position]
 
 
 def _message_at(log: LogFamily, position: int) -> Message | None:

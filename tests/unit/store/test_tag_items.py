@@ -18,8 +18,10 @@ from ledgermq.model.config.settings import NodeSection, ScrubSection, Settings, 
 from ledgermq.model.ids import Position
 from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.store.files.store_checkpoint import read_checkpoint
+from ledgermq.store.index import tag_items
 from ledgermq.store.index.index_reader import IndexReader
 from ledgermq.store.index.tag_items import are_tags_kept, has_tag_items, keep_tags
+from ledgermq.store.log_family import LogFamily
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.store_directory import open_directory
@@ -215,3 +217,21 @@ def test_what_rocketmq_5_has_noted_of_its_log_stays_in_the_checkpoint(golden_cop
     # No more is confirmed than the log has.
     assert written.confirmed == written.queues_position == end
     assert [one for one in check_store(root, CheckOptions()).findings if one.remedy] == []
+
+
+def test_an_index_without_tags_costs_a_start_so_many_looks_and_no_more(
+    golden_copy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, looked, read = golden_copy("gd0"), list[int](), tag_items._message_at
+
+    def noted(log: LogFamily, position: int) -> Message | None:
+        looked.append(position)
+        found = read(log, position)
+        return None if found is None else replace(found, properties=b"")
+
+    monkeypatch.setattr(tag_items, "_LOOKED_MAX", 5)
+    monkeypatch.setattr(tag_items, "_message_at", noted)
+
+    assert not has_tag_items(root, open_directory(root).log_family)
+    assert 5 <= len(looked) <= 6
+    assert looked == sorted(looked, reverse=True)
