@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -113,22 +113,24 @@ def _right_units(task: QueueTask, log: _Log) -> Iterator[int]:
 
 
 class _Log:
-    """The files of a log, each opened when a message of it is first asked for."""
+    """The files of a log, one of which is open: units of a queue ascend by position."""
 
     def __init__(self, parts: Sequence[FileFamily], opened: ExitStack) -> None:
         self._parts = parts
-        self._opened = opened
-        self._fds: dict[str, int | None] = {}
+        self._path = ""
+        self._fd: int | None = None
+        opened.callback(self._close)
 
     def message_at(self, position: int, size: int) -> Message | None:
         """The message there, of that size; None where there is none."""
         for family in self._parts:
             file = family.file_at(position)
-            fd = None if file is None else self._fd(file.path)
+            fd = None if file is None else self._opened(file.path)
             if file is None or fd is None:
                 continue
             at = position - file.start
-            if os.pread(fd, 4, at) != size.to_bytes(4, "big"):
+            # A unit may say any size, and as much memory would be taken for it.
+            if size > file.size - at or os.pread(fd, 4, at) != size.to_bytes(4, "big"):
                 return None
             try:
                 message = decode_message(memoryview(os.pread(fd, size, at)), check_crc=False)
@@ -137,14 +139,16 @@ class _Log:
             return message if message.physical_offset == position else None
         return None
 
-    def _fd(self, path: str) -> int | None:
-        if path not in self._fds:
-            try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                # Deleted since, for the age of its messages.
-                self._fds[path] = None
-            else:
-                self._opened.callback(os.close, fd)
-                self._fds[path] = fd
-        return self._fds[path]
+    def _opened(self, path: str) -> int | None:
+        if path != self._path:
+            self._close()
+            # Deleted since, for the age of its messages.
+            with suppress(FileNotFoundError):
+                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._path = path
+        return self._fd
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd = None
