@@ -122,6 +122,18 @@ _REMEDIES = {
 }
 
 
+_LOOKS = (
+    (StrangeUse.TABLES, origin_files.tables_elsewhere),
+    (StrangeUse.BATCH, origin_files.batch_files),
+    (StrangeUse.BATCH, origin_files.batch_topics),
+    (StrangeUse.COMPACTED, origin_files.compacted),
+    (StrangeUse.STATIC, origin_files.static_topics),
+    (StrangeUse.ROCKSDB, origin_files.rocksdb_stores),
+    (StrangeUse.UNCONFIRMED, origin_files.unconfirmed),
+)
+"""What finds each use by the directory's files and tables."""
+
+
 def origin_of(
     root: Path, *, self_id: str | None = None, left_behind: Collection[str] = ()
 ) -> Origin:
@@ -239,27 +251,18 @@ def _strange(
     files: OriginFiles, mode: Mode, self_id: str | None, left: frozenset[str]
 ) -> Iterator[origin_files.Found]:
     """What of the directory would be lost, but for the uses that are ``left``."""
-    try:
-        if StrangeUse.TABLES not in left:
-            yield from origin_files.tables_elsewhere(files)
-        if StrangeUse.BATCH not in left:
-            yield from origin_files.batch_files(files)
-            yield from origin_files.batch_topics(files)
-        if StrangeUse.COMPACTED not in left:
-            yield from origin_files.compacted(files)
-        if StrangeUse.STATIC not in left:
-            yield from origin_files.static_topics(files)
-        if StrangeUse.ROCKSDB not in left:
-            yield from origin_files.rocksdb_stores(files)
-        if StrangeUse.UNCONFIRMED not in left and mode is Mode.CONTROLLER:
-            yield from origin_files.unconfirmed(files)
-    except origin_files.TooLargeError as error:
-        yield origin_files.Found(
-            StrangeUse.TABLES,
-            f"{error.path} is not looked at: it has {error.size:,} bytes, more than"
-            f" {TABLE_BYTES_MAX:,}",
-            None,
-        )
+    too_large: dict[Path, int] = {}
+    for use, look in _LOOKS:
+        if use in left or (use is StrangeUse.UNCONFIRMED and mode is not Mode.CONTROLLER):
+            continue
+        try:
+            yield from look(files)
+        except origin_files.TooLargeError as error:
+            too_large[error.path] = error.size
+    if StrangeUse.TABLES not in left:
+        for path, size in too_large.items():
+            what = f"{path} is not looked at: it has {size:,} bytes, more than {TABLE_BYTES_MAX:,}"
+            yield origin_files.Found(StrangeUse.TABLES, what, None)
     # Imported late: it needs numpy, which the supervisor may not have before it says with how
     # many threads.
     from ledgermq.store import origin_queues

@@ -175,6 +175,8 @@ def test_more_than_can_be_looked_at_is_refused_by_name(
     refused = origin_of(golden("p551"), left_behind=["timers", "pop"]).refused
     assert [use.name for use in refused] == ["tables"]
     assert "topics.json is not looked at" in refused[0].what
+    # Who leaves what its message names gets on.
+    assert origin_of(golden("p551"), left_behind=["tables", "timers", "pop"]).refused == ()
 
 
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(plain: Path) -> None:
