@@ -6,7 +6,6 @@ The steps are generators, which ask and tell; ``GroupConsumer`` waits for what t
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import socket
@@ -36,6 +35,7 @@ from ledgermq.client.reading.retries import give_back_requests
 from ledgermq.client.reading.start_offsets import Start, checked_group, starting_offsets
 from ledgermq.formats.config_json import OFFSET_TABLE
 from ledgermq.model.errors import (
+    NO_SPACE,
     ConfigError,
     CorruptLogError,
     DiskFullError,
@@ -49,7 +49,6 @@ from ledgermq.model.names.stored_name import is_file_name
 OFFSETS_DIRECTORY = "~/.ledgermq_offsets"
 
 _OFFSETS_FILE = "offsets.json"
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 Model = Literal["clustering", "broadcasting"]
 Subscription = Mapping[str, MessageFilter]
@@ -457,7 +456,7 @@ class LocalOffsets:
         try:
             _replace(self.path, json.dumps({OFFSET_TABLE: table}, indent="\t").encode())
         except OSError as error:
-            kind = DiskFullError if error.errno in _NO_SPACE else StorageError
+            kind = DiskFullError if error.errno in NO_SPACE else StorageError
             raise kind(
                 "file not replaced", errno=error.errno, file=str(self.path), reason=error.strerror
             ) from error
@@ -489,7 +488,12 @@ def _make_folders(folder: Path) -> None:
     """Make ``folder``, for its owner alone, and all above it that are missing, durable."""
     missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
     for one in reversed(missing):
-        one.mkdir(0o700 if one is folder else 0o777, exist_ok=True)
+        try:
+            one.mkdir(0o700 if one is folder else 0o777)
+        except FileExistsError:
+            # Another process was faster; of another account it is no folder of ours.
+            if not one.is_dir() or one.stat().st_uid not in (0, os.geteuid()):
+                raise
         _sync(one.parent)
 
 
