@@ -416,7 +416,9 @@ class StoreMeter:
         begun_ns = self._begun_ns
         if not self._pid and (begun_ns is None or now_ns - begun_ns > MAX_AGE_NS):
             self._begin(now_ns)
-            select.select([self._told], [], [], SMALL_S)
+            told = select.poll()
+            told.register(self._told, select.POLLIN)
+            told.poll(SMALL_S * 1_000)
             self._take()
         return self._size
 

@@ -470,23 +470,17 @@ def _opened(fd: int) -> Iterator[socket.socket | None]:
         if error.errno not in OUT_OF_DESCRIPTORS:
             yield None
             return
-        own = -1
-    if own < 0:
-        try:
-            borrowed = socket.socket(fileno=fd)
-        except OSError:
-            yield None
-            return
-        try:
-            yield borrowed
-        finally:
-            borrowed.detach()
-        return
+        own = fd
     try:
         sock = socket.socket(fileno=own)
     except OSError:
-        os.close(own)
+        if own != fd:
+            os.close(own)
         yield None
         return
-    with sock:
+    try:
         yield sock
+    finally:
+        if own == fd:
+            sock.detach()
+        sock.close()

@@ -114,13 +114,7 @@ def _register_archive(jobs: argparse._SubParsersAction[argparse.ArgumentParser])
         action="store_true",
         help="keep compressed bodies as they are stored, and not as they were sent",
     )
-    parser.add_argument(
-        "--level",
-        type=int,
-        default=LEVEL_DEFAULT,
-        metavar="N",
-        help=f"of zstd, {LEVELS[0]} (fast) to {LEVELS[-1]} (small) (%(default)s)",
-    )
+    _add_level(parser)
     parser.add_argument(
         "--watermark", metavar="NAME", help="let retention wait for this archive, by this name"
     )
@@ -135,9 +129,7 @@ def _register_archive(jobs: argparse._SubParsersAction[argparse.ArgumentParser])
         description="Read all files of an archive, and compare them with its manifest. Exit status:"
         " 0 they are the same, 5 they are not.",
     )
-    verify.add_argument(
-        "directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX, gs://…, abfss://…"
-    )
+    _add_archive(verify)
     add_job_options(verify)
     verify.set_defaults(func=LateCommand("spark.archive_jobs", "verify_archive"))
 
@@ -166,13 +158,7 @@ def _register_tidy(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="N",
         help="snapshots, and files that none names, stay as long (%(default)s)",
     )
-    parser.add_argument(
-        "--level",
-        type=int,
-        default=LEVEL_DEFAULT,
-        metavar="N",
-        help=f"of zstd, {LEVELS[0]} (fast) to {LEVELS[-1]} (small) (%(default)s)",
-    )
+    _add_level(parser)
     add_job_options(parser)
     parser.set_defaults(func=LateCommand("spark.table_jobs", "tidy_table"))
 
@@ -185,9 +171,7 @@ def _register_replay(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "one, with body, tag, keys, properties and flag, and new offsets. A run that was stopped "
         "goes on by its name, and sends nothing twice.",
     )
-    parser.add_argument(
-        "directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX, gs://…, abfss://…"
-    )
+    _add_archive(parser)
     parser.add_argument(
         "--nodes", required=True, metavar="ADDRESSES", help="of the cluster, with commas"
     )
@@ -245,3 +229,19 @@ def _register_stats(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     add_job_options(parser)
     parser.set_defaults(func=LateCommand("spark.stats_jobs", "count_messages"))
+
+
+def _add_level(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--level",
+        type=int,
+        default=LEVEL_DEFAULT,
+        metavar="N",
+        help=f"of zstd, {LEVELS[0]} (fast) to {LEVELS[-1]} (small) (%(default)s)",
+    )
+
+
+def _add_archive(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX, gs://…, abfss://…"
+    )
