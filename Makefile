@@ -16,7 +16,7 @@ WITHOUT_ORACLE := not oracle
 BENCHES = $(basename $(notdir $(shell grep -l 'python -m bench\.' bench/*.py)))
 
 .PHONY: help demo test test-long test-again test-quick durations check audit check-adversary check-all check-bare check-boot check-deb check-power deb apt-repo fuzz seeds soak wheel release bench
-.PHONY: bootstrap map clean distclean
+.PHONY: bootstrap image map site clean distclean
 
 help:
 	@echo 'make demo        take over a store that RocketMQ wrote, and go on with it; then a group of three'
@@ -30,8 +30,10 @@ help:
 	@echo 'make soak        the parts in which something is killed, drawn or cut, for a night'
 	@echo 'make seeds       seeds of the simulator, until 2,000 of each kind have passed with these sources'
 	@echo 'make map         write build/map.md, each module in a sentence, and the index of decisions'
+	@echo 'make site        the documentation for a browser, with a search that needs no server: build/site/html'
 	@echo 'make deb         the Debian package for this suite, in dist/; SUITE=all ARCH=all for all of them'
 	@echo 'make apt-repo KEY=…  all packages in a signed repository, dist/apt; make wheel: wheels, for other hosts'
+	@echo 'make image       of these wheels an image of a node, for tests in CI (docker load, podman load)'
 	@echo 'make release VERSION=X.Y.Z KEY=…  change log, tag, packages, repository, list of components, sums, from a clean clone'
 	@echo 'make check-deb   lintian, and whether packages are the same bytes when built elsewhere; SUITE, ARCH'
 	@echo 'make check-bare  what a stranger types, in bare roots of Debian and Ubuntu; needs root'
@@ -79,6 +81,7 @@ check: bootstrap
 # Parts that have passed on this tree are not run again: what was broken off goes on. PARTS='power spark'
 # runs these, LIST=1 says how things stand.
 check-all soak: export LEDGERMQ_BROWSER = 1
+check-all site: export LEDGERMQ_SITE = 1
 check-all soak check-boot: export LEDGERMQ_ANSIBLE = 1
 check-all: bootstrap
 	$(PYTHON_BIN)/python -m tests.suite.check_all $(PARTS) $(LIST:%=--list)
@@ -105,6 +108,9 @@ apt-repo:
 # found: pip takes what fits.
 wheel:
 	@packaging/make-wheels.sh
+
+image:
+	@packaging/make-image.sh
 
 # WITHOUT='deb' leaves a step out, and what needs it; KEY and URL are those of the apt repository.
 release: bootstrap
@@ -144,6 +150,9 @@ check-power: bootstrap
 
 map: bootstrap
 	$(PYTHON_BIN)/python packaging/document_maps.py
+
+site: bootstrap
+	@$(PYTHON_BIN)/python packaging/documentation_site.py
 
 bench: bootstrap
 	for name in $(BENCHES); do echo "== $$name"; $(PYTHON_BIN)/python -m bench.$$name || exit 1; done

@@ -15,8 +15,10 @@ from setuptools.command.build_py import build_py
 from setuptools.errors import ExecError
 
 ROOT = Path(__file__).resolve().parent
+PACKAGE = "ledgermq.formats.kernels"
 
 KERNELS = (
+    "_views",
     "_scan",
     "_stamp",
     "_link",
@@ -30,6 +32,9 @@ KERNELS = (
     "_steady",
     "_lone",
 )
+VIEWS = KERNELS[0]
+"""Cython's memory views, in C that it writes itself, which the others share: with a copy in each of
+them they take twice as long to compile."""
 
 
 def version() -> str:
@@ -63,14 +68,14 @@ def kernels(root: str = ".") -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
+    folder = f"{root}/ledgermq/formats/kernels"
     extensions = [
         Extension(
-            f"ledgermq.formats.kernels.{name}",
-            [f"{root}/ledgermq/formats/kernels/{name}.py"],
+            f"{PACKAGE}.{name}",
+            [f"{folder}/{name}{'.c' if name == VIEWS else '.py'}"],
             extra_compile_args=["-O3"],
         )
         for name in KERNELS
-        if (ROOT / f"ledgermq/formats/kernels/{name}.py").exists()
     ]
     built: list[Extension] = cythonize(
         extensions,
@@ -78,6 +83,7 @@ def kernels(root: str = ".") -> list[Extension]:
         # Two folders deep: what lies two above the folder that is built lands in build/, too.
         build_dir="build/cython/c",
         annotate=False,
+        shared_utility_qualified_name=f"{PACKAGE}.{VIEWS}",
     )
     for one in built:
         # Given to an extension before, it is lost on its way through Cython.
@@ -87,6 +93,19 @@ def kernels(root: str = ".") -> list[Extension]:
 
 class BuildKernels(build_ext):
     """Leaves out a kernel that cannot be compiled here: it runs as plain Python."""
+
+    def finalize_options(self) -> None:
+        """Know the options; unless they say otherwise, as many are compiled at once as can be."""
+        super().finalize_options()
+        if self.parallel is None:
+            self.parallel = os.cpu_count() or 1
+
+    def build_extensions(self) -> None:
+        """Compile all; without what they share none of them could be loaded."""
+        super().build_extensions()
+        if not Path(self.get_ext_fullpath(f"{PACKAGE}.{VIEWS}")).exists():
+            for one in self.extensions:
+                Path(self.get_ext_fullpath(one.name)).unlink(missing_ok=True)
 
     def build_extension(self, ext: Extension) -> None:
         """Compile one; setuptools goes on without an optional one that fails."""
@@ -108,8 +127,7 @@ class CopyDocuments(build_py):
         folder = Path(self.build_lib) / "ledgermq" / "observer" / "console" / "documents"
         folder.mkdir(parents=True, exist_ok=True)
         for page in sorted((ROOT / "docs" / "operating").glob("*.md")):
-            if page.name != "README.md":
-                self.copy_file(str(page), str(folder / page.name))
+            self.copy_file(str(page), str(folder / page.name))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def main() -> None:
         start = {0: begin}
         with Consumer(address, topic=TOPIC, start=start, queues=[0], filter=wanted) as consumer:
             for _, message in zip(range(count), consumer, strict=False):
-                print("  ", bytes(message.body).decode())
+                print("  ", message.text())
 
 
 if __name__ == "__main__":

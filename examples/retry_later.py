@@ -28,7 +28,7 @@ def consume(address: str, count: int) -> list[bytes]:
     billed: list[bytes] = []
     with Consumer(address, topic=TOPIC, group=GROUP) as consumer:
         for message in consumer:
-            order = bytes(message.body)
+            order = message.body
             try:
                 bill(order)
                 billed.append(order)

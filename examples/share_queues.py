@@ -40,7 +40,7 @@ def read(consumers: Sequence[GroupConsumer], done: list[str], until: Callable[[]
             raise SystemExit("the queues were not shared in time")
         for consumer in consumers:
             for message in consumer.poll(0.1):
-                done.append(bytes(message.body).decode())
+                done.append(message.text())
             consumer.commit()
 
 

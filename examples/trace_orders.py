@@ -42,7 +42,7 @@ def main(address: str) -> None:
             consumer.subscribe(TOPIC)
             for message in consumer:
                 with consumer.processing(message):
-                    print(f"billed: {bytes(message.body).decode()}", flush=True)
+                    print(f"billed: {message.text()}", flush=True)
                 break
             consumer.commit()
     provider.shutdown()

@@ -11,13 +11,16 @@
 #                                they are where there is no Java and it cannot be installed
 #   LEDGERMQ_BROWSER=1           what drives a browser, too, for the tests of pages
 #   LEDGERMQ_ANSIBLE=1           Ansible, too, for the tests of packaging/ansible
+#   LEDGERMQ_SITE=1              what make site builds the documentation with, too
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. packaging/steps.sh
 
 readonly venv=.venv
-all=server,test,check
+all=server,grpc,rocksdb,test,check
 [ "${LEDGERMQ_BROWSER:-}" != 1 ] || all+=,browser
 [ "${LEDGERMQ_ANSIBLE:-}" != 1 ] || all+=,ansible
+[ "${LEDGERMQ_SITE:-}" != 1 ] || all+=,site
 # What reads and writes tables comes with Spark, whose jobs make them.
 readonly spark=,spark,buckets-google,buckets-azure,iceberg,iceberg-postgresql,readers
 [ "${LEDGERMQ_WITHOUT_SPARK:-}" = 1 ] || all+=$spark
@@ -76,8 +79,8 @@ install_packages() {
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         say "$command"
         export DEBIAN_FRONTEND=noninteractive
-        apt-get update -qq </dev/null
-        $command -qq -o Dpkg::Use-Pty=0 </dev/null >/dev/null && return
+        step 'fetching the lists of packages' apt-get update -qq </dev/null
+        step 'installing packages' $command -qq -o Dpkg::Use-Pty=0 </dev/null >/dev/null && return
     fi
     say "missing: ${packages[*]}; install with: sudo $command"
 }
@@ -98,9 +101,8 @@ is_done() { [ -e "$venv/$1" ] && [ "$(cat "$venv/$1")" = "$2" ]; }
 make_venv() {
     local python=$1
     if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
-        say "making $venv with $python"
         rm -rf "$venv"
-        "$python" -m venv "$venv"
+        step "making $venv with $python" "$python" -m venv "$venv"
     fi
 }
 
@@ -113,19 +115,19 @@ install_project() {
         compile_kernels
         return
     fi
-    say "installing the project and its libraries into $venv"
     # PySpark is built of 2.5 GB of files, more than fit where /tmp is kept in memory.
     local -x TMPDIR="$PWD/$venv/tmp"
     mkdir -p "$TMPDIR"
     # Python compiles what is imported when it is; most of the libraries' modules never are.
-    "$venv/bin/python" -m pip install --quiet --no-compile \
-        --constraint packaging/constraints.txt setuptools wheel cython
+    step 'installing what builds the project' "$venv/bin/python" -m pip install --quiet \
+        --no-compile --constraint packaging/constraints.txt setuptools wheel cython
     # They are compiled beside the rest, which waits for disks and registries.
-    compile_kernels &
+    STEP_UNSEEN=1 compile_kernels &
     compiling=$!
-    LEDGERMQ_PURE=1 "$venv/bin/python" -m pip install --quiet --no-compile --use-pep517 \
-        --no-build-isolation --constraint packaging/constraints.txt --editable ".[$extras]"
-    wait "$compiling"
+    step "installing the project and its libraries into $venv" env LEDGERMQ_PURE=1 "$venv/bin/python" -m pip \
+        install --quiet --no-compile --use-pep517 --no-build-isolation \
+        --constraint packaging/constraints.txt --editable ".[$extras]"
+    step 'waiting for the kernels' wait "$compiling"
     rm -rf "$TMPDIR"
     echo "$PWD $extras $inputs" >"$venv/installed"
 }
@@ -149,14 +151,13 @@ compile_kernels() {
     fi
     stamp="$tag $(digest setup.py ledgermq/formats/kernels/_[a-z]*.p*)"
     is_done compiled "$stamp" && compgen -G "ledgermq/formats/kernels/_*$tag" >/dev/null && return
-    say "compiling the kernels, a minute or two; see build/kernels.log"
     rm -f ledgermq/formats/kernels/_*"$tag"
     mkdir -p build
     # Debian's Python asks for debugging symbols, which take a quarter of the time. What it asks for
     # besides, as -fwrapv, stays: the variable replaces all of it.
     flags=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_config_var("CFLAGS"))')
-    CFLAGS="${CFLAGS:-$flags} -g0" "$venv/bin/python" setup.py build_ext --inplace \
-        --parallel "$(nproc)" >build/kernels.log 2>&1
+    step 'compiling the kernels, see build/kernels.log' to_log build/kernels.log \
+        env CFLAGS="${CFLAGS:-$flags} -g0" "$venv/bin/python" setup.py build_ext --inplace
     for kernel in ledgermq/formats/kernels/_[a-z]*.py; do
         [ -e "${kernel%.py}$tag" ] || say "$kernel runs as plain Python; see build/kernels.log"
     done

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints what completes the ``ledgermq`` command in a shell, made from its parsers.
 
-completions.py bash|zsh
+completions.py bash|zsh|fish
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ def main() -> None:
         if action.type is Path or action.metavar in {"BACKUP", "DIR", "REPOSITORY"}:
             # A folder is where a file may be: shtab's DIRECTORY would hide the files in it.
             action.complete = shtab.FILE  # type: ignore[attr-defined]
+        if isinstance(action, argparse._SubParsersAction):
+            # In a list of words the line of help is enough; it would be a page's first paragraph.
+            for one in action._choices_actions:
+                action.choices[one.dest].description = one.help
     print(shtab.complete(parser, shell=sys.argv[1]))
 
 

@@ -20,14 +20,13 @@ import socket
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledgermq.cli.node.demo_node import DemoNode
+from ledgermq.cli.node.local_node import LocalNode
 from ledgermq.client import (
     Admin,
     Consumer,
@@ -65,7 +64,7 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
-def nodes_in(folder: Path) -> tuple[list[DemoNode], list[int]]:
+def nodes_in(folder: Path) -> tuple[list[LocalNode], list[int]]:
     """Three nodes that are not started, and their HTTP ports."""
     tokens = folder / "tokens"
     tokens.write_text(f"operator {TOKEN} admin\n")
@@ -95,12 +94,12 @@ def nodes_in(folder: Path) -> tuple[list[DemoNode], list[int]]:
             listen=replace(defaults.listen, http=f"127.0.0.1:{port}"),
             http=replace(defaults.http, tokens_file=tokens, members=members),
         )  # fmt: skip
-        made.append(DemoNode(own, settings))
+        made.append(LocalNode(own, settings))
     return made, http
 
 
 @contextmanager
-def running(nodes: Sequence[DemoNode]) -> Iterator[None]:
+def running(nodes: Sequence[LocalNode]) -> Iterator[None]:
     """The nodes, ready; stopped at the end."""
     with ExitStack() as stops:
         for node in nodes:
@@ -111,7 +110,7 @@ def running(nodes: Sequence[DemoNode]) -> Iterator[None]:
         yield
 
 
-def leader_of(nodes: Sequence[DemoNode]) -> int:
+def leader_of(nodes: Sequence[LocalNode]) -> int:
     """The number of the node that leads."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
@@ -231,39 +230,29 @@ class Load:
             self._end.wait()
 
 
-def look_on(nodes: Sequence[DemoNode], ports: Sequence[int], seconds: float) -> None:
-    """Look at a group's page now and then, wherever that is: its lag is followed then."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        address = f"http://127.0.0.1:{ports[leader_of(nodes)]}/groups/reports"
-        asked = urllib.request.Request(address, headers={"authorization": f"Bearer {TOKEN}"})
-        with suppress(OSError), urllib.request.urlopen(asked):  # noqa: S310 - of loopback
-            pass
-        time.sleep(min(10.0, max(0.0, end - time.monotonic())))
-
-
 def pictures(browser: Browser, address: str, folder: Path) -> None:
     """Look at the pages, and keep what is seen."""
     folder.mkdir(parents=True, exist_ok=True)
     wide = _page(browser, address, WIDE, "light")
     for name, path in (
-        ("group", "/"), ("topics", "/topics"), ("consumers", "/groups/reports"),
-        ("messages", "/messages?topic=orders&by=last"), ("dead-letters", "/dead-letters/mail"),
+        ("group", "/"), ("topics", "/topics"), ("groups", "/groups"),
+        ("consumers", "/groups/reports"), ("messages", "/messages?topic=orders"),
+        ("dead-letters", "/dead-letters/mail"),
     ):  # fmt: skip
         _shot(wide, f"{address}{path}", folder / f"{name}.png")
-    wide.goto(f"{address}/messages?topic=orders&by=last")
+    wide.goto(f"{address}/messages?topic=orders")
     one = wide.locator("#table-messages tbody a").first.get_attribute("href")
     _shot(wide, f"{address}{one}", folder / "message.png")
     dark = _page(browser, address, WIDE, "dark")
     _shot(dark, f"{address}/", folder / "group-dark.png")
     narrow = _page(browser, address, NARROW, "light")
-    _shot(narrow, f"{address}/", folder / "group-narrow.png")
+    _shot(narrow, f"{address}/groups", folder / "groups-narrow.png")
 
 
 def picture_of_trouble(browser: Browser, address: str, folder: Path) -> None:
     """What a member shows that is alone."""
     page = _page(browser, address, WIDE, "light")
-    page.locator("#verdict .bad").first.wait_for()
+    page.locator("#verdict details").first.wait_for()
     _shot(page, f"{address}/", folder / "alone.png")
 
 
@@ -315,7 +304,7 @@ def main() -> None:
             load = Load([node.address for node in nodes])
             load.start()
             try:
-                look_on(nodes, ports, arguments.load_s)
+                time.sleep(arguments.load_s)
                 number = leader_of(nodes)
                 address = f"http://127.0.0.1:{ports[number]}"
                 print(f"{address}, token {TOKEN}", flush=True)

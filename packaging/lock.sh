@@ -6,8 +6,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . packaging/suites.sh
 
-readonly server='anyio boto3 botocore cffi cryptography h11 idna isal Jinja2 jmespath lz4 markdown-it-py
-    MarkupSafe mdurl numpy prometheus-client psutil py-spy pycparser Pygments python-dateutil PyYAML pyzmq rich
+readonly server='anyio boto3 botocore cffi cryptography grpcio h11 idna isal Jinja2 jmespath lz4 markdown-it-py
+    MarkupSafe mdurl numpy prometheus-client protobuf psutil py-spy pycparser Pygments python-dateutil PyYAML pyzmq rich
     s3transfer setproctitle sdnotify six starlette tomli typing_extensions urllib3 zstandard'
 readonly build='Cython setuptools shtab wheel'
 

@@ -49,19 +49,20 @@ fetch_wheels() {
     shift 2
     stamp=$(sha256sum packaging/locked/*.txt packaging/suites.*)
     [ "$(cat "$folder/.stamp" 2>/dev/null)" != "$stamp" ] || return 0
-    say "fetching the libraries into $folder"
     rm -rf "$folder"
     mkdir -p "$folder"
     python3 -m venv --clear "$python"
     for architecture in "$@"; do
         read -r -d '' -a target < <(pip_target "$suite" "$architecture" && printf '\0')
-        "$python/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps \
-            --require-hashes "${target[@]}" --dest "$folder" --requirement packaging/locked/build.txt >&2
+        step "fetching what builds the package, $suite $architecture" "$python/bin/python" -m pip download \
+            --quiet --disable-pip-version-check --no-deps --require-hashes "${target[@]}" \
+            --dest "$folder" --requirement packaging/locked/build.txt >&2
         "$python/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-index \
             --find-links "$folder" setuptools wheel >&2
-        "$python/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps \
-            --require-hashes --no-build-isolation "${target[@]}" --dest "$folder" \
-            --requirement packaging/locked/server.txt --find-links "$folder" >&2
+        step "fetching the libraries, $suite $architecture, into $folder" "$python/bin/python" -m pip download \
+            --quiet --disable-pip-version-check --no-deps --require-hashes --no-build-isolation \
+            "${target[@]}" --dest "$folder" --requirement packaging/locked/server.txt \
+            --find-links "$folder" >&2
     done
     echo "$stamp" >"$folder/.stamp"
 }
@@ -71,6 +72,7 @@ make_tree() {
     mkdir -p "$tree"
     listed_files | tar -c --null --files-from=- --ignore-failed-read | tar -x -C "$tree"
     cp -r packaging/debian "$tree/debian"
+    cp "$site" "$tree/ledgermq/observer/console/"
     cp packaging/systemd/sysusers.conf "$tree/debian/ledgermq.sysusers"
     cp packaging/systemd/tmpfiles.conf "$tree/debian/ledgermq.tmpfiles"
     cp -r "$wheels" "$tree/debian/wheelhouse"
@@ -79,6 +81,17 @@ make_tree() {
         >"$tree/debian/changelog"
     # Modes of a checkout follow whoever made it.
     chmod -R u+w,go-w,a+rX "$tree"
+}
+
+# Writes a build's output to the file $1, and says which of debhelper's long steps begins when.
+tell_steps() {
+    local line began=$SECONDS steps
+    steps='^ +(debian/rules override_)?(dh_(auto_[a-z]+|strip|shlibdeps|builddeb))( |$)'
+    while IFS= read -r line; do
+        printf '%s\n' "$line"
+        [[ ! $line =~ $steps ]] || say "${BASH_REMATCH[2]}, after $((SECONDS - began)) s"
+    done >"$1"
+    say "ended after $((SECONDS - began)) s"
 }
 
 # The environment is the root's own, but for what the caller may want to differ.
@@ -96,11 +109,13 @@ build() {
         LANG=${LANG:-C.UTF-8} TZ=${TZ:-UTC} SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH \
         LEDGERMQ_DEB_COMPRESSION=${LEDGERMQ_DEB_COMPRESSION:-xz} \
         dpkg-buildpackage --build=binary --host-arch=$architecture -us -uc"
+    suite_root "$suite" >/dev/null
+    say "building $built; the whole output is in $scratch/build.log"
     if ! in_root "$suite" "mkdir -p \"\$1$within\"" "tar-in $scratch/tree.tar $within" \
         "chroot \"\$1\" sh -c '$command'" "download $within/$built $scratch/$built" \
-        >"$scratch/build.log" 2>&1; then
+        2>&1 | tell_steps "$scratch/build.log"; then
         tail -n 60 "$scratch/build.log" >&2
-        say "failed; the whole output is in $scratch/build.log"
+        say "failed; see $scratch/build.log"
         exit 1
     fi
     mv "$scratch/$built" "$output/"
@@ -127,7 +142,7 @@ targets() {
 }
 
 main() {
-    local suite architecture wanted
+    local suite architecture wanted site
     [ -n "$suites" ] || suites=$(own_suite)
     [ "$suites" != all ] || suites=$(suite_names)
     wanted=$(targets)
@@ -137,6 +152,7 @@ main() {
     SOURCE_DATE_EPOCH=$(commit_epoch)
     export SOURCE_DATE_EPOCH
     [ -n "$version" ] || version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' ledgermq/__init__.py)
+    site=$(packaging/make-site.sh)
     while read -r suite architecture; do
         build "$suite" "$architecture" </dev/null
     done <<<"$wanted"

@@ -97,6 +97,7 @@ main() {
     trap "rm -rf '$scratch'" EXIT
     mkdir -p "$scratch/tree" "$output"
     copy_tree "$scratch/tree"
+    cp "$(packaging/make-site.sh)" "$scratch/tree/ledgermq/observer/console/"
     say 'the source archive, and from it the wheels for any machine'
     "$tools/python" -m build --sdist --outdir "$scratch/done" "$scratch/tree" >"$scratch/log" 2>&1 ||
         { cat "$scratch/log" >&2; exit 1; }

@@ -2,6 +2,7 @@
 # (suites.txt), and roots of them. A root is a tar file with all that builds and looks at a package;
 # it is kept, and is unpacked anew for each command. Whoever is not root needs the package uidmap.
 # shellcheck shell=bash
+. packaging/steps.sh
 
 readonly suite_roots=${XDG_CACHE_HOME:-$HOME/.cache}/ledgermq-packages
 readonly suite_packages=build-essential,debhelper,lintian,python3-dev,python3-venv,unzip
@@ -105,12 +106,12 @@ suite_root() {
     exec 9>"$suite_roots/$suite.lock"
     flock 9
     if [ ! -e "$root" ]; then
-        echo "suites: making a root of $suite: $root" >&2
         words=(--quiet --variant=minbase "--include=$packages"
             "--architectures=$(suite_field "$suite" architectures)"
             '--aptopt=Acquire::Languages "none"' '--dpkgopt=path-exclude=/usr/share/locale/*'
             '--dpkgopt=path-exclude=/usr/share/doc/*')
-        mmdebstrap "${words[@]}" "$suite" "$fresh" - <<<"$sources" >&2 || return
+        step "making a root of $suite: $root" \
+            mmdebstrap "${words[@]}" "$suite" "$fresh" - <<<"$sources" >&2 || return
         if [ "$(id -u)" != 0 ]; then
             # Cannot unpack devices, and is given those of the machine.
             mmtarfilter '--path-exclude=/dev/*' <"$fresh" >"$fresh.filtered" || return

@@ -23,6 +23,7 @@ settings.register_profile("ledgermq", deadline=None, derandomize=True, print_blo
 settings.load_profile("ledgermq")
 
 _COMMITTED = Path(__file__).parent / "format" / "data"
+_OF_THE_DEMO = Path(__file__).parents[1] / "ledgermq" / "cli" / "node" / "demo_store.tar.xz"
 _BESIDE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "golden"
 _OF_ROCKETMQ_5 = _BESIDE_CHECKOUT.with_name("golden5")
 
@@ -34,6 +35,8 @@ GoldenJson = Callable[[str], Any]
 
 def _golden_file(name: str) -> Path:
     beside = Path(os.environ.get("LEDGERMQ_GOLDEN") or _BESIDE_CHECKOUT)
+    if name == "gd0.tar.xz":
+        return _OF_THE_DEMO
     folders = [_COMMITTED, beside, _OF_ROCKETMQ_5]
     for folder in folders:
         if (folder / name).is_file():

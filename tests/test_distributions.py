@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ import tomli
 from setuptools import find_packages
 
 from ledgermq.cli.main import COMMANDS, EXTRA_OF_PART
+from ledgermq.cli.node.demo_command import DEMO_STORE
 from tests.suite.parsed import parsed
 
 ROOT = Path(__file__).parents[1]
@@ -90,7 +92,7 @@ def test_a_command_of_another_distribution_names_the_extra_that_brings_it() -> N
         package: extras[name]
         for name in extras
         for package in packages_of(name)
-        if package.startswith("ledgermq.cli.") or package == "ledgermq.observer"
+        if package.startswith("ledgermq.cli.") or package in ("ledgermq.cold", "ledgermq.observer")
     }
 
     assert wanted == EXTRA_OF_PART
@@ -131,8 +133,13 @@ def test_the_wheels_hold_every_module_once_and_join_into_one_package(
         path for path in ours if not path.startswith("ledgermq/sim/")
     }
     assert list((wheels["web"] / "ledgermq/observer/console/documents").glob("*.md"))
-    for folder in wheels.values():
+    assert (wheels["node"] / "ledgermq/cli/node" / DEMO_STORE.name).is_file()
+    for name, folder in wheels.items():
         shutil.copytree(folder / "ledgermq", tmp_path / "ledgermq", dirs_exist_ok=True)
+        if name == "node":
+            # It starts, and ends with its input, which is empty.
+            ran = run_by(tmp_path, libraries(), "dev", "--orders")
+            assert (ran.returncode, json.loads(ran.stdout)["http"]) == (0, []), ran.stderr
     done = run_by(tmp_path, libraries(), "serve", "--help")
     assert done.stdout.startswith("usage: ledgermq serve"), done.stderr
 
@@ -178,5 +185,5 @@ def run_by(sources: Path, others: Path, *words: str) -> subprocess.CompletedProc
     program = f"import sys; sys.path += {[str(sources), str(others)]!r}; import ledgermq.cli.main as m; sys.exit(m.main())"  # noqa: E501
     return subprocess.run(
         [sys.executable, "-I", "-S", "-c", program, *words],
-        capture_output=True, text=True, check=False, cwd=sources,
+        capture_output=True, text=True, check=False, cwd=sources, stdin=subprocess.DEVNULL,
     )  # fmt: skip

@@ -32,18 +32,29 @@ PACKAGES = "builds for hosts of all suites; tests/bare/test_repository.py does, 
 WITNESS = "tests/process/test_witness_without_bodies.py adds one so"
 TWO_SITES = "needs a group of two and a witness; tests/process/test_config_init.py makes one so"
 MIRROR = "needs a mirror, or its store; tests/process/test_mirror.py has one"
+UNDERSTUDY = "needs a master of RocketMQ; tests/process/test_understudy.py has a small one"
 TABLES = "is a job of Spark into a lake; tests/spark/test_table_archive.py has one"
 PYTHON = "is Spark's Python; all of tests/spark runs with it"
 LEVELS = "needs a group of two versions; tests/process/test_new_version_page.py has one"
 
+DEV = "goes on until Ctrl-C; tests/process/test_dev_command.py ends it so"
+
 GROUPS = "needs two groups; tests/process/test_cluster_groups.py has them"
 
 MQADMIN = "is RocketMQ's own; tests/compat/test_mqadmin.py runs all of its commands"
+MQADMIN_5 = "is RocketMQ 5's own; tests/compat/test_pop_clients.py runs it"
 
 BUCKET = "needs an object store; tests/buckets/test_backup_streams.py has one"
 
+PIECES = "needs a bucket; tests/unit/pipeline and tests/buckets run them"
+
 NOT_RUN = {
     ("backup.md", "ledgermq backup "): BUCKET,
+    ("cold-storage.md", "ledgermq offset show "): PIECES,
+    ("cold-storage.md", "ledgermq explain "): PIECES,
+    ("cold-storage.md", "ledgermq piece "): PIECES,
+    ("cold-storage.md", "ledgermq backup "): PIECES,
+    ("cold-storage.md", "ledgermq topic "): PIECES,
     **dict.fromkeys(
         [
             ("console.md", one)
@@ -51,6 +62,7 @@ NOT_RUN = {
         ],
         "the same drop-in is given to a booted host by tests/boot/test_observer.py",
     ),
+    ("first-steps.md", "ledgermq dev"): DEV,
     ("group.md", "ledgermq raft add n2 "): WITNESS,
     ("iceberg.md", "ledgermq spark "): TABLES,
     ("install.md", "make apt-repo "): PACKAGES,
@@ -59,8 +71,10 @@ NOT_RUN = {
     ("migrate.md", "ledgermq migrate "): MIGRATION,
     ("mqadmin.md", "export "): MQADMIN,
     ("mqadmin.md", "sh bin/mqadmin "): MQADMIN,
+    ("rocketmq-clients.md", "mqadmin setConsumeMode "): MQADMIN_5,
     ("new-version.md", "ledgermq cluster features"): LEVELS,
     ("new-version.md", "ledgermq upgrade check"): LEVELS,
+    ("rocketmq5.md", "ledgermq migrate back "): MIGRATION,
     ("second-site.md", "ledgermq mirror missing"): MIRROR,
     ("second-site.md", "ledgermq mirror promote"): MIRROR,
     ("second-site.md", "ledgermq mirror rejoin"): MIRROR,
@@ -79,6 +93,8 @@ NOT_RUN = {
     ("spark.md", "pip install "): WHEEL,
     ("spark.md", "python -m ledgermq.pipeline.early_python "): PYTHON,
     ("two-sites.md", "ledgermq "): TWO_SITES,
+    ("understudy.md", "ledgermq understudy "): UNDERSTUDY,
+    ("understudy.md", "mv understudy.prom"): UNDERSTUDY,
     ("watching.md", "ledgermq top"): TERMINAL,
 }
 """Why no test runs commands that begin so."""

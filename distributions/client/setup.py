@@ -17,7 +17,7 @@ setup(
         "spark": [same("ledgermq-spark")],
         **{
             name: [same(f"ledgermq-node[{name}]")]
-            for name in ("buckets", "buckets-google", "buckets-azure")
+            for name in ("grpc", "buckets", "buckets-google", "buckets-azure", "rocksdb")
         },
         **{name: [same(f"ledgermq-spark[{name}]")] for name in ("iceberg", "iceberg-postgresql")},
         **{name: needs(f"{name}.txt") for name in ("compression", "otel", "schemas")},

@@ -13,7 +13,8 @@ setup(
     version=shared["version"](),
     install_requires=[same("ledgermq"), *needs("server.txt")],
     extras_require={
-        name: needs(f"{name}.txt") for name in ("buckets", "buckets-google", "buckets-azure")
+        name: needs(f"{name}.txt")
+        for name in ("grpc", "buckets", "buckets-google", "buckets-azure", "rocksdb")
     },
     ext_modules=shared["kernels"]("../.."),
     cmdclass={"build_ext": shared["BuildKernels"]},

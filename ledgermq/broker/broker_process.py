@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping
 
 from ledgermq.broker.broker_services import BrokerServices
 from ledgermq.broker.cluster.home_questions import HomeLine, HomeQuestions
+from ledgermq.broker.pulls.cold_reads import ColdReads
 from ledgermq.broker.pulls.consume_service import ConsumeService
 from ledgermq.broker.pulls.consumers import ClientServices, Consumers, MakeConsumers
 from ledgermq.broker.reading.damage_reports import DamageReports
+from ledgermq.broker.reading.dispatcher_rest import DispatcherRest
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.reading.store_upkeep import StoreUpkeep
 from ledgermq.broker.service import Mailbox
@@ -72,30 +74,42 @@ class BrokerWorker:
         *,
         contain: Contain = let_through,
         line: HomeLine | None = None,
+        cold: ColdReads | None = None,
     ) -> None:
         """Make the services; nothing is served yet.
 
         Args:
             contain: told of a bug that a service has met (``PullService``).
             line: leads to the cluster's home, and is closed with the worker; None: there is none.
+            cold: asked for what the log has no more; None: nobody has it.
         """
         settings = environment.settings
         self._line = line
+        self._cold = cold
         self._environment = environment
         self._tables = tables
         tables.sign_of_life = self._give_beat
         self._writer, self._raft = environment.bell(Role.WRITER), environment.bell(Role.RAFT)
+        self._rest = DispatcherRest(environment.page, environment.bell(Role.DISPATCHER))
         self._counts = counts = environment.page.counters(Role.BROKER)
         damage = DamageReports(self._raft, environment.clock)
         self._store = store = ReadableStore(
-            environment.page, settings, damage, first_offset=tables.first_offset
+            environment.page,
+            settings,
+            damage,
+            first_offset=tables.first_offset,
+            elsewhere=cold,
         )
         counts[BrokerCounter.TABLES_AT] = 0
         mailbox = Mailbox()
         self._log = log = self._state_log(mailbox, contain)
         self._positions = PositionCheck(store, tables, clock=environment.clock)
         self._made = made = BrokerServices(
-            environment, tables, store, log, mailbox, counts=counts, contain=contain, line=line
+            *(environment, tables, store, log, mailbox),
+            counts=counts,
+            contain=contain,
+            line=line,
+            cold=cold,
         )
         self.services = made.listed
         self._service = make_consumers(ClientServices(made.pulls, made.calls, made.queries))
@@ -120,7 +134,8 @@ class BrokerWorker:
     def sources(self) -> list[Pollable]:
         """The inbox, the consumers' socket, and who lets them in; answers of other groups."""
         line = [] if self._line is None else [self._line.descriptor]
-        return [*self._environment.inbox.sources, *self._service.sources, *line]
+        cold = [] if self._cold is None else [self._cold.line.source]
+        return [*self._environment.inbox.sources, *self._service.sources, *line, *cold]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Milliseconds until the first deadline; 0 while queues with holds wait to be looked at."""
@@ -132,10 +147,17 @@ class BrokerWorker:
         if now_ms >= self._rests_until_ms:
             self._rests_until_ms = self._next_turn_ms(now_ns)
         wait_ms = self._rests_until_ms - now_ms
+        if wait_ms > 0 and self._waits:
+            self._rest.end(now_ns)
         # What a client sends that has no end wakes nobody.
         has_rest = is_quiet and not self._service.is_watched
         most_ms = SLEEP_MAX_MS if has_rest else LOOK_AGAIN_MS
         return most_ms if wait_ms > most_ms else max(0, wait_ms)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether somebody waits for messages, for a change, or for this node to lead."""
+        return self._is_awaited or self._made.pulls.is_holding or self._standing.awaits_dispatch
 
     @property
     def _is_behind(self) -> bool:
@@ -162,12 +184,7 @@ class BrokerWorker:
 
         Raft rouses it when another node leads.
         """
-        return (
-            self._is_awaited
-            or self._made.pulls.is_holding
-            or self._standing.awaits_dispatch
-            or now_ns // 1_000_000 >= self._quiet_from_ms
-        )
+        return self._waits or now_ns // 1_000_000 >= self._quiet_from_ms
 
     @property
     def _has_news(self) -> bool:
@@ -343,9 +360,12 @@ class BrokerWorker:
         self._service.close()
         if self._line is not None:
             self._line.close()
+        if self._cold is not None:
+            self._cold.line.close()
         self._counts.release()
         self._writer.close()
         self._raft.close()
+        self._rest.close()
         self._tables.close()
 
     def _generations(self) -> Generations:
@@ -429,6 +449,7 @@ def run(settings: Settings, stop: StopFlag, *, around_clients: AroundClients = _
             consumers,
             contain=lambda error: faults.refusal(error, "pull or service"),
             line=HomeQuestions(settings),
+            cold=ColdReads.of(environment),
         )
         logger.info(
             "broker serves: topics=%d topics_version=%d", len(tables.topics), tables.topics.version

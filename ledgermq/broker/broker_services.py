@@ -16,13 +16,18 @@ from ledgermq.broker.cluster.home_questions import HomeLine
 from ledgermq.broker.consumers.dead_letter_calls import DeadLetterCalls
 from ledgermq.broker.consumers.member_calls import MemberCalls
 from ledgermq.broker.consumers.other_members import OtherMembers
-from ledgermq.broker.consumers.retry_topics import PreparedGroups, RetryCalls
+from ledgermq.broker.consumers.retry_topics import PreparedGroups, RetryCalls, RetryTopics
+from ledgermq.broker.consumers.share_calls import ShareCalls
 from ledgermq.broker.deliveries.delay_service import DelayService
 from ledgermq.broker.deliveries.moves import Moves
+from ledgermq.broker.deliveries.pop_service import PopService
 from ledgermq.broker.deliveries.timer_calls import TimerCalls
 from ledgermq.broker.deliveries.timer_service import TimerService
+from ledgermq.broker.deliveries.wheel_service import Find, WheelService
+from ledgermq.broker.pulls.cold_reads import ColdReads
 from ledgermq.broker.pulls.pull_service import PullService
 from ledgermq.broker.pulls.query_service import QueryService
+from ledgermq.broker.pulls.queue_messages import QueueMessages
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.service import Mailbox, Services
@@ -59,44 +64,41 @@ class BrokerServices:
         counts: Counts,
         contain: Contain,
         line: HomeLine | None,
+        cold: ColdReads | None,
     ) -> None:
         """Make the services; none has had a turn.
 
         Args:
             contain: told of a bug that a service has met (``PullService``).
-            line: leads to the cluster's home; None: there is none.
+            line, cold: lead to the cluster's home, and to what the log has no more; None: nowhere.
         """
         settings, clock = environment.settings, environment.clock
         known = KnownTopics(store, tables)
-        self.queries = queries = QueryService(store, settings, known.check_queue)
+        self.queries = queries = QueryService(store, settings, known.check_queue, cold=cold)
         moves = Moves(store, tables, log, counts)
         self.delays = DelayService(store, moves, log, clock, settings.store.message_delay_level)
-        self.timers = TimerService(store, moves, log, clock)
+        find = queries.with_key
+        _, wheel = of_five = _of_rocketmq_5(known, moves, log, environment, find)
+        self.timers = TimerService(store, moves, log, clock, is_held=lambda: wheel.holds_timers)
         sinks = SinkService(
             store, tables, log, moves, settings, mailbox=mailbox, clock=clock, counts=counts
         )
-        for keeper in (self.delays, self.timers, sinks):
+        for keeper in (self.delays, self.timers, wheel, sinks):
             log.keep_log_from(keeper.oldest_position)
-        find = queries.with_key
         self.transactions = TransactionService(
             known, log, moves, settings, mailbox=mailbox, clock=clock, counts=counts, find=find
         )
         self.notice = WriterNotice(tables, mailbox, log)
         self.slices = SlicedAnswers(clock, contain, mailbox)
         others = OtherMembers()
-        self.members = members = MemberCalls(
-            known,
-            settings,
-            log,
-            others,
-            self.slices,
-            mailbox=mailbox,
-            clock=clock,
-            counts=counts,
+        self.members = members = _members(
+            known, log, others, self.slices, environment, mailbox=mailbox, counts=counts,
             contain=contain,
-        )
+        )  # fmt: skip
         dead_letters = DeadLetterCalls(known, log, moves, settings, mailbox=mailbox, counts=counts)
-        self.pulls = PullService.made(known, settings, counts=counts, contain=contain, clock=clock)
+        self.pulls = PullService.made(
+            known, settings, cold=cold, counts=counts, contain=contain, clock=clock
+        )
         rules = settings.topics
         topics = TopicCalls(known, rules, log, self.notice, self.slices)
         groups = GroupCalls(
@@ -111,6 +113,12 @@ class BrokerServices:
         cluster = ClusterService(
             known, tables, log, line, settings.access, mailbox=mailbox, clock=clock, counts=counts
         )
+        kept = QueueMessages(store, moves, cold)
+        shares = _shares(
+            known, log, kept, members, environment, mailbox=mailbox, counts=counts, contain=contain
+        )
+        self.calls.on_gone.append(shares.cancel)
+        self.calls.on_untold.append(shares.take_back)
         lags = GroupLags(tables.offsets, groups.lag)
         for answering in (
             topics,
@@ -120,13 +128,12 @@ class BrokerServices:
             members,
             OffsetCalls(known, rules, log, members.consuming, counts),
             PreparedGroups(known, rules, log),
-            AccessCalls(tables, log, self.notice),
-            NameCalls(tables, log),
-            SchemaCalls(tables, log),
+            *_of_tables(tables, log, self.notice),
             self.transactions,
             TimerCalls(self.timers, log, find, settings, clock=clock, counts=counts),
             retries,
             dead_letters,
+            shares,
             SinkCalls(sinks, known, rules),
             ArchiveCalls(known.store, tables, log, clock),
             cluster,
@@ -138,6 +145,76 @@ class BrokerServices:
         ):
             self.calls.register(answering.verbs)
         # They have their turn before the log proposes what it is asked for.
-        askers = (dead_letters, moves, self.transactions, sinks, self.delays, self.timers)
+        waiting = (*of_five, self.delays, self.timers)
+        askers = (dead_letters, moves, self.transactions, sinks, shares, *waiting)
         others_of_them = (features, cluster, log, self.notice, members, self.slices)
         self.listed = Services((self.pulls, *askers, *others_of_them), mailbox, contain)
+
+
+def _of_tables(
+    tables: BrokerTables, log: StateLog, notice: WriterNotice
+) -> tuple[AccessCalls, NameCalls, SchemaCalls]:
+    """Calls about tables that no service looks into."""
+    return AccessCalls(tables, log, notice), NameCalls(tables, log), SchemaCalls(tables, log)
+
+
+def _members(
+    known: KnownTopics,
+    log: StateLog,
+    others: OtherMembers,
+    slices: SlicedAnswers,
+    environment: Environment,
+    *,
+    mailbox: Mailbox,
+    counts: Counts,
+    contain: Contain,
+) -> MemberCalls:
+    """Members of groups; nobody is one yet."""
+    return MemberCalls(
+        known,
+        environment.settings,
+        log,
+        others,
+        slices,
+        mailbox=mailbox,
+        clock=environment.clock,
+        counts=counts,
+        contain=contain,
+    )
+
+
+def _shares(
+    known: KnownTopics,
+    log: StateLog,
+    queues: QueueMessages,
+    members: MemberCalls,
+    environment: Environment,
+    *,
+    mailbox: Mailbox,
+    counts: Counts,
+    contain: Contain,
+) -> ShareCalls:
+    """Share groups; a group with members consumes queue by queue."""
+    return ShareCalls(
+        known,
+        log,
+        queues,
+        environment.settings,
+        members.queue_by_queue,
+        mailbox=mailbox,
+        clock=environment.clock,
+        counts=counts,
+        contain=contain,
+    )
+
+
+def _of_rocketmq_5(
+    known: KnownTopics, moves: Moves, log: StateLog, environment: Environment, find: Find
+) -> tuple[PopService, WheelService]:
+    """The services that take over what a store of RocketMQ 5 has in flight."""
+    settings = environment.settings
+    lacking = RetryTopics(known, settings.topics).lacking
+    pop = PopService(known, moves, log, settings, lacking)
+    clock = environment.clock
+    wheel = WheelService(known.store, moves, log, clock, settings=settings, find=find, pop=pop)
+    return pop, wheel

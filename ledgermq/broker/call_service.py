@@ -7,11 +7,11 @@ others are answered at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ledgermq.broker.administration.group_calls import GroupCalls
 from ledgermq.broker.administration.topic_calls import TopicCalls
-from ledgermq.broker.callers import Caller
+from ledgermq.broker.callers import Caller, Client
 from ledgermq.broker.calls import (
     NEWEST,
     AnsweredVerb,
@@ -39,6 +39,8 @@ class CallService:
         topics, groups: answer calls about them.
         slices: answers that take several turns.
         others: members of groups that are not our own clients.
+        on_gone: called with each client whose session is over: nothing waits for it any more.
+        on_untold: called with a result that came later, and whose client has gone.
     """
 
     def __init__(
@@ -58,6 +60,8 @@ class CallService:
         self.slices = slices
         self.others = others
         self.log = log
+        self.on_gone: list[Callable[[Client], object]] = []
+        self.on_untold: list[Callable[[Result], object]] = []
         self._verbs: dict[str, AnsweredVerb] = {}
 
     def register(self, verbs: Verbs) -> None:

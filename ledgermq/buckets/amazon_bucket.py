@@ -88,9 +88,27 @@ class _Body:
     """An object's bytes, as ``StretchBody``."""
 
     def __init__(self, body: StreamingBody) -> None:
+        """Wait for the first byte: an answer that has one has all of its head. To the client one
+        that ends within its head is whole, and so is the half of an ETag or of a size in it.
+
+        Raises:
+            ValueError: none comes; it may be asked for again.
+        """
         self._body = body
+        try:
+            self._first = self._read(1)
+        except ConnectionError as error:
+            raise ValueError(str(error)) from error
+        if not self._first:
+            raise ValueError("an answer without its body")
 
     def read(self, size: int) -> bytes:
+        if self._first:
+            first, self._first = self._first, b""
+            return first + self._read(size - 1)
+        return self._read(size)
+
+    def _read(self, size: int) -> bytes:
         try:
             return bytes(self._body.read(size))
         except (BotoCoreError, OSError) as error:
@@ -172,7 +190,7 @@ class S3Bucket(Bucket):
     def _sent(self, key: str, content: bytes, over: str | None) -> str:
         condition = {"IfNoneMatch": "*"} if over is None else {"IfMatch": over}
         ask = partial(self._client.put_object, **self._named(key), Body=content, **condition)
-        return self._ask("object not written", key, lambda: str(ask()["ETag"]))
+        return self._ask("object not written", key, lambda: _version(ask()["ETag"]))
 
     def put_new(self, key: str, content: IO[bytes] | RawIOBase, crc: int) -> bool:
         told = b64encode(crc.to_bytes(4, "big")).decode()
@@ -204,15 +222,19 @@ class S3Bucket(Bucket):
         asked["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
         if version is not None:
             asked["IfMatch"] = version
+
+        def answered() -> Stretch:
+            found = self._client.get_object(**asked)
+            _, _, whole = found.get("ContentRange", "").partition("/")
+            size = int(whole) if whole.isdecimal() else start + found["ContentLength"]
+            return Stretch(_Body(found["Body"]), size, found["ETag"])
+
         try:
-            found = self._ask("object not read", key, partial(self._client.get_object, **asked))
+            return self._ask("object not read", key, answered)
         except StorageError as error:
             if self._status(error.__cause__) != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 raise
             return Stretch(None, start, version or "")
-        _, _, whole = found.get("ContentRange", "").partition("/")
-        size = int(whole) if whole.isdecimal() else start + found["ContentLength"]
-        return Stretch(_Body(found["Body"]), size, found["ETag"])
 
     def upload(self, key: str, file: Path) -> None:
         named = self._named(key)
@@ -262,18 +284,18 @@ class S3Bucket(Bucket):
         waiting = [{"Key": self.place.prefix + key} for key in keys]
         for begin in range(0, len(waiting), LIST_MAX):
             asked = {"Objects": waiting[begin : begin + LIST_MAX], "Quiet": True}
-            done = self._ask(
-                "objects not deleted",
-                "",
-                partial(self._client.delete_objects, Bucket=self.place.bucket, Delete=asked),
-            )
-            for fault in done.get("Errors", ()):
-                raise StorageError(
-                    "object not deleted",
-                    file=f"s3://{self.place.bucket}/{fault.get('Key')}",
-                    endpoint=self._endpoint,
-                    reason=str(fault.get("Message"))[:REASON_MAX],
-                )
+            self._ask("objects not deleted", "", partial(self._deleted_all, asked))
+
+    def _deleted_all(self, asked: dict[str, object]) -> None:
+        """Have objects deleted.
+
+        Raises:
+            ValueError: some were not, though the request as a whole was done: it is made again.
+        """
+        done = self._client.delete_objects(Bucket=self.place.bucket, Delete=asked)
+        for fault in done.get("Errors", ()):
+            told = (str(fault.get(name)) for name in ("Key", "Code", "Message"))
+            raise ValueError(": ".join(told))
 
     def unended(self, prefix: str) -> Iterator[tuple[str, str]]:
         asked = {"Bucket": self.place.bucket, "Prefix": self.place.prefix + prefix}
@@ -358,6 +380,17 @@ def _listing(call: Callable[[], _Page]) -> _Page:
     if page.keys().isdisjoint(_OF_ANY_PAGE):
         raise ValueError("no listing in the answer")
     return page
+
+
+def _version(etag: str) -> str:
+    """What a put was answered.
+
+    Raises:
+        ValueError: a part of it: the answer ends there.
+    """
+    if len(etag) < 2 or etag.startswith('"') != etag.endswith('"'):
+        raise ValueError("half an ETag in the answer")
+    return etag
 
 
 def _age_s(answer: _Answer) -> float:

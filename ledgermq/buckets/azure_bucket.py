@@ -170,9 +170,14 @@ class AzureBucket(Bucket):
         the client tries again.
         """
         condition = {} if version is None else _if_still(version)
-        ask = partial(self._blob(key).get_blob_properties, **condition)
-        found = self._ask("object not read", key, ask)
-        size, etag = int(found.size), str(found.etag)
+
+        def asked() -> tuple[int, str]:
+            found = self._blob(key).get_blob_properties(**condition)
+            if found.last_modified is None:
+                raise ValueError("an answer that ends within its head")
+            return int(found.size), _etag(found.etag)
+
+        size, etag = self._ask("object not read", key, asked)
         stop = size if end is None else min(end, size)
         if start >= size:
             return Stretch(None, size, etag)
@@ -302,9 +307,15 @@ def _headers(answer: object) -> dict[str, str]:
 
 
 def _etag(found: object) -> str:
-    if found is None:
+    """An ETag; the client takes an answer that ends within it for a whole one.
+
+    Raises:
+        ValueError: there is none, or a part of one.
+    """
+    etag = str(found or "")
+    if len(etag) < 2 or etag.startswith('"') != etag.endswith('"'):
         raise ValueError("no ETag in the answer")
-    return str(found)
+    return etag
 
 
 def _read(content: IO[bytes] | RawIOBase, size: int) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ledgermq.cli.node_options import NAME
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.core.address import parse_addresses
-from ledgermq.model.errors import LedgerError, NotLeaderError, TimedOutError
+from ledgermq.model.errors import LedgerError, NotLeaderError, TimedOutError, UnreachableError
 
 _ASK_S = 2.0
 Run = Callable[[argparse.Namespace], int]
@@ -24,6 +24,8 @@ def naming_the_leader(run: Run) -> Run:
         until = time.monotonic() + arguments.timeout
         try:
             return run(arguments)
+        except UnreachableError:
+            raise
         except (NotLeaderError, TimedOutError) as error:
             is_refused = isinstance(error, NotLeaderError) or "refused" in error.details
             if is_refused and (leader := _leader_elsewhere(arguments.address, error, until)):

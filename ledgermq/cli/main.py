@@ -24,8 +24,9 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, NoReturn, Protocol, cast
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 import ledgermq
 from ledgermq.cli.seen_text import show_only_what_is_seen
@@ -79,6 +80,7 @@ EXTRA_OF_PART = {
     "ledgermq.cli.spark": "spark",
     "ledgermq.cli.store": "server",
     "ledgermq.cli.top": "server",
+    "ledgermq.cold": "spark",
     "ledgermq.observer": "server",
 }
 """Which one brings a package of ours that another distribution has than this module
@@ -121,6 +123,12 @@ COMMANDS = {
         "admin.group_command", "list, show, create, alter and delete groups; their lag"
     ),
     "offset": Subcommand("admin.offset_command", "show, reset and clone what groups have consumed"),
+    "explain": Subcommand(
+        "spark.explain_command", "tell what a group had and had not consumed of a topic at a moment"
+    ),
+    "share": Subcommand(
+        "admin.share_command", "take messages one by one, beside others on the same queues"
+    ),
     "query": Subcommand("messages.query_command", "find messages of a running node"),
     "message": Subcommand("messages.message_command", "show, find, browse and track messages"),
     "dlq": Subcommand("messages.dlq_command", "look at dead letters, and replay them"),
@@ -136,14 +144,19 @@ COMMANDS = {
     "schema": Subcommand("messages.schema_command", "say what the bodies of messages are"),
     "store": Subcommand("store.store_commands", "read and convert a store directory"),
     "migrate": Subcommand("store.migrate_command", "move from RocketMQ in place, and back"),
+    "understudy": Subcommand(
+        "node.understudy_command", "follow a running RocketMQ master, and take its place"
+    ),
     "spark": Subcommand(
         "spark.spark_command", "rebuild, audit, archive, replay and count on Spark"
     ),
     "backup": Subcommand("store.backup_command", "back a store up, and restore it"),
+    "piece": Subcommand("spark.piece_command", "seal a log into pieces, and read them"),
     "bench": Subcommand("messages.bench_command", "put load on a running node and measure it"),
     "cluster": Subcommand(
         "node.cluster_command", "several groups as one; feature levels of a group; try one here"
     ),
+    "dev": Subcommand("node.dev_command", "a node, or a group of three, to develop against"),
     "demo": Subcommand(
         "node.demo_command", "take over a store that RocketMQ wrote, and go on with it"
     ),
@@ -189,8 +202,21 @@ class CommandParser(argparse.ArgumentParser):
             finally:
                 self._is_mixing = False
         if extras:
-            self.error(f"unrecognized arguments: {' '.join(extras)}")
+            meant = _meant(extras[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(extras)}{meant}")
         return found, extras
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a command, a verb or a value that there is not, and say which is like it.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        if action.choices is None or value in action.choices:
+            return
+        known = list(map(str, action.choices))
+        meant = _meant(str(value), known) or f"; there are {', '.join(known)}"
+        raise argparse.ArgumentError(action, f"unknown: {value}{meant}")
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.
@@ -199,6 +225,13 @@ class CommandParser(argparse.ArgumentParser):
             UsageError: always.
         """
         raise UsageError(message, usage=self.format_usage())
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    """What was meant by a word that is not known; empty: nothing is like it."""
+    lower = {one.lower(): one for one in known}
+    close = get_close_matches(word.lower(), lower, n=1)
+    return f"; did you mean {lower[close[0]]}?" if close else ""
 
 
 class _CommandModule(Protocol):

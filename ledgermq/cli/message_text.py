@@ -63,7 +63,7 @@ def print_body(message: ReceivedMessage) -> None:
     seen of it. One that cannot be decompressed is printed as it is stored, which is told.
     """
     try:
-        body = message.body
+        body = message.body_view
     except BodyUnreadableError as error:
         print(f"ledgermq: printed as stored: {error}", file=sys.stderr)
         body = message.stored_body

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
 
 from ledgermq.client.core.address import DEFAULT_ADDRESS
-from ledgermq.model.errors import ConfigError
 
 NAME = "ledgermq-cli"
 """What a node's operator sees of a command."""
@@ -38,23 +36,3 @@ def add_cluster_option(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for all groups of the cluster; is asked of its home",
     )
-
-
-def parse_time(text: str, option: str) -> int:
-    """A time of the command line as epoch milliseconds.
-
-    Args:
-        text: those as a number, or ISO 8601, in local time unless it says another.
-        option: what it was given for.
-
-    Raises:
-        ConfigError: it is no time.
-    """
-    if text.isdecimal():
-        return int(text)
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1_000)
-    except ValueError as error:
-        raise ConfigError(
-            f"{option} is no time", given=text, allowed="epoch ms, or as 2025-12-31T23:59"
-        ) from error

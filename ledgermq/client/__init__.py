@@ -38,13 +38,16 @@ from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.blocking.requester import Requester
+from ledgermq.client.blocking.share_consumer import ShareConsumer
 from ledgermq.client.blocking.transactions import Transaction, TransactionalProducer
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.groups.allocation import ClusterQueue, TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions
 from ledgermq.client.groups.rebalance_listener import RebalanceListener
+from ledgermq.client.groups.share_buffer import ShareOptions, TakenMessage
 from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetters, Replay
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions
 from ledgermq.client.reading.queries import KeyedMessages, Queries
 from ledgermq.client.reading.retries import GivenBack
 from ledgermq.client.sending.known_transactions import TransactionError, TransactionResult
@@ -54,6 +57,42 @@ from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.transaction_requests import HalfMessage, UndecidedTransaction
 from ledgermq.client.trace_topic import TraceTopic
 from ledgermq.client.tracing.tracing import Tracing
+from ledgermq.model.errors import (
+    AttemptUnknownError,
+    BodyUnreadableError,
+    BusyError,
+    ClosedError,
+    ColdAwayError,
+    ConfigError,
+    ConnectDeniedError,
+    CorruptLogError,
+    DamagedLogError,
+    DiskFullError,
+    FilterIllegalError,
+    GroupActiveError,
+    GroupUnknownError,
+    LedgerError,
+    MessageIllegalError,
+    MessageUnknownError,
+    NameUnknownError,
+    NewerVersionError,
+    NoPermissionError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    ProtocolError,
+    QuotaError,
+    StagedUnknownError,
+    StaleGenerationError,
+    StorageError,
+    StoreLockedError,
+    StrangerError,
+    TimedOutError,
+    TopicUnknownError,
+    TransactionEndedError,
+    TransactionUnknownError,
+    UnexpectedError,
+    UnreachableError,
+)
 from ledgermq.model.message_filter import MessageFilter
 from ledgermq.model.names.transactions import Decision
 from ledgermq.verbs.groups import GroupRow, GroupState, QueueLag
@@ -74,44 +113,82 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Admin",
+    "AttemptUnknownError",
     "BatchResult",
+    "BodyUnreadableError",
+    "BusyError",
+    "ClosedError",
     "ClusterQueue",
+    "ColdAwayError",
+    "ConfigError",
+    "ConnectDeniedError",
     "Consumer",
+    "ConsumerOptions",
+    "CorruptLogError",
+    "DamagedLogError",
     "DeadLetter",
     "DeadLetters",
     "Decision",
+    "DiskFullError",
+    "FilterIllegalError",
     "GivenBack",
+    "GroupActiveError",
     "GroupConsumer",
     "GroupOptions",
     "GroupRow",
     "GroupState",
+    "GroupUnknownError",
     "HalfMessage",
     "KeyedMessages",
+    "LedgerError",
     "MessageBatch",
     "MessageFilter",
+    "MessageIllegalError",
+    "MessageUnknownError",
+    "NameUnknownError",
+    "NewerVersionError",
+    "NoPermissionError",
+    "NotLeaderError",
     "OffsetMove",
+    "OutcomeUnknownError",
     "OutgoingMessage",
     "Producer",
     "ProducerOptions",
+    "ProtocolError",
     "Queries",
     "QueueLag",
     "QueueState",
+    "QuotaError",
     "RebalanceListener",
     "ReceivedMessage",
     "Replay",
     "Requester",
     "SendResult",
+    "ShareConsumer",
+    "ShareOptions",
+    "StagedUnknownError",
+    "StaleGenerationError",
+    "StorageError",
+    "StoreLockedError",
+    "StrangerError",
+    "TakenMessage",
+    "TimedOutError",
     "TopicQueue",
     "TopicRow",
     "TopicSettings",
     "TopicState",
+    "TopicUnknownError",
     "TraceTopic",
     "Tracing",
     "Transaction",
+    "TransactionEndedError",
     "TransactionError",
     "TransactionResult",
+    "TransactionUnknownError",
     "TransactionalProducer",
     "UndecidedTransaction",
+    "UnexpectedError",
+    "UnreachableError",
     "asks_for_reply",
 ]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
-from inspect import iscoroutinefunction, isfunction
+from inspect import Signature, iscoroutinefunction, isfunction
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Self
 
 from ledgermq.client.core.asked import AskedVerb
+from ledgermq.client.core.wrong_calls import check_call, own_signature
 from ledgermq.client.forks import OfOneProcess
 from ledgermq.model.errors import ClosedError, LedgerError
 
@@ -29,13 +30,23 @@ class Ending(OfOneProcess):
 
     _ended_by: LedgerError | None = None
 
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
+    __signature__: ClassVar[Signature]
+    """What a client is made with; that of ``__new__`` says nothing."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        check_call(cls.__name__, cls.__signature__, args, kwargs)
         made = super().__new__(cls)
         made._belong()
         return made
 
     def __init_subclass__(cls, **more: object) -> None:
         super().__init_subclass__(**more)
+        cls.__signature__ = own_signature(cls.__init__)
+        for name, value in vars(cls).items():
+            if isfunction(value):
+                # Python names a method that is called with something wrong so; the class that has
+                # it may be a part of several, whose name nobody knows.
+                value.__qualname__ = name
         for name, made in (("close", _closes), ("__aenter__", _opens)):
             own = vars(cls).get(name)
             if own is not None and not getattr(own, "__isabstractmethod__", False):
@@ -62,6 +73,13 @@ class Ending(OfOneProcess):
         self._ended_by = None
         for verb in verbs_of(type(self)):
             vars(self).pop(verb, None)
+
+    def _check_free(self) -> None:
+        """Refuse to be closed while another thread uses it, where one at a time may.
+
+        Raises:
+            ConfigError: one does.
+        """
 
     def _refuse_closed(self) -> None:
         """Say of each verb from now on that the client is closed."""
@@ -104,6 +122,7 @@ def verbs_of(kind: type[object]) -> frozenset[str]:
 def _closes(close: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(close)
     def closed(self: Ending, *args: Any, **kwargs: Any) -> None:
+        self._check_free()
         try:
             close(self, *args, **kwargs)
         finally:

@@ -24,7 +24,7 @@ from pkgutil import resolve_name
 from typing import Any, ClassVar, NoReturn
 
 from ledgermq.client.closing import Ending, verbs_of
-from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.address import address_texts, parse_addresses
 from ledgermq.client.core.known_groups import KnownGroups, groups_request, known_groups
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import AnyLink
@@ -63,9 +63,7 @@ def several_groups(addresses: str | Sequence[str]) -> list[str] | None:
     A comma may stand behind the last node of a group. None: they are nodes, of one group as far as
     is known.
     """
-    if isinstance(addresses, str) or not any(
-        "," in one for one in addresses if isinstance(one, str)
-    ):
+    if isinstance(addresses, str) or not any("," in one for one in address_texts(addresses)):
         return None
     return [one.strip(" ,") for one in addresses]
 

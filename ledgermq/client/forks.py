@@ -50,4 +50,5 @@ def _leave_all() -> None:
         one._leave()
 
 
-os.register_at_fork(after_in_child=_leave_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all)

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import BrokerQuestions
 from ledgermq.client.core.requests import AsOf, Request, RequestPipeline, Result, Steps, noting
-from ledgermq.model.errors import LedgerError
-
-SLEEP_S_MAX = 60.0
+from ledgermq.hosts.wake_bell import SLEEP_S_MAX
+from ledgermq.model.errors import ClosedError, LedgerError
 
 WATCH_AGAIN_S = 0.05
 """While the process has no descriptors left to watch a link by, it is looked at so often."""
@@ -203,4 +202,4 @@ class AsyncRequests(BrokerQuestions):
 
 def closed_early() -> LedgerError:
     """What who waits for an answer is told when its client is closed."""
-    return LedgerError("client was closed before the broker answered")
+    return ClosedError("client was closed before the broker answered")

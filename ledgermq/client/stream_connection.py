@@ -43,7 +43,7 @@ class StreamConnection(OfOneProcess):
         Raises:
             OSError: nobody takes the connection now.
         """
-        self.is_locked_out = False
+        self.is_locked_out = self.was_cut_off = False
         self.stays_readable = True
         self._has_ended = False
         self.descriptors: tuple[int, ...] = ()
@@ -174,6 +174,9 @@ def open_stream(path: str) -> StreamConnection | None:
     Raises:
         OSError: no writer is there now.
     """
+    if not hasattr(select, "epoll"):
+        # No Linux: over ZeroMQ's socket, where that has one.
+        return None
     if len(path.encode() + SUFFIX.encode()) > PATH_MAX:
         return None
     try:

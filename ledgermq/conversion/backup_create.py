@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from ledgermq.conversion.backup_manifest import (
     CONTENT,
     BackedUpFile,
     BackupManifest,
-    Told,
     backups_in,
     copy_file,
     digest_of,
@@ -32,7 +32,7 @@ from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.findings import Severity
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.names.own_tables import OWN_TABLES
-from ledgermq.repair.check.file_family import FileFamily, FoundFile, find_family
+from ledgermq.repair.check.file_family import find_family
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.files.small_file import write_new_file
 from ledgermq.store.log_reader import LogReader
@@ -72,14 +72,15 @@ def create_backup(
     target: Path,
     *,
     describe: Callable[[], BackupManifest],
-    told: Told = lambda _count: None,
+    told: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Backup:
     """Back the store up into a new folder of ``target``, which is made if it is not there.
 
     Args:
         describe: what is to be taken, asked again at every attempt: the log may have lost its
             oldest file in the meantime.
-        told: bytes that were read.
+        told: bytes that were read, and how many there are to be read; links to files of the backup
+            before need no reading.
 
     Raises:
         ConfigError: the target lies in the store.
@@ -113,6 +114,22 @@ def create_backup(
     )
 
 
+class _LogFile(NamedTuple):
+    """A file of the log to be taken.
+
+    Attributes:
+        name: below the root.
+        used: bytes that are of the log; behind them there may be others.
+        is_sealed: nothing is written to it any more.
+    """
+
+    name: str
+    path: Path
+    size: int
+    used: int
+    is_sealed: bool
+
+
 class _Creation:
     def __init__(
         self,
@@ -120,7 +137,7 @@ class _Creation:
         partial: Path,
         manifest: BackupManifest,
         earlier: list[tuple[Path, BackupManifest]],
-        told: Told,
+        told: Callable[[int, int], None],
     ) -> None:
         self._root = directory.root
         self._directory = directory
@@ -128,6 +145,7 @@ class _Creation:
         self._manifest = manifest
         self._earlier = earlier
         self._told = told
+        self._done = self._total = 0
         self._files: dict[str, BackedUpFile] = {}
         self._linked = self._copied = 0
 
@@ -137,12 +155,17 @@ class _Creation:
         (self._partial / CONTENT).mkdir(mode=0o700)
         manifest = self._manifest
         settled = self._settled_end()
-        if self._directory.commit_log is not None:
-            self._take_family(self._directory.commit_log, manifest.end, settled)
-        if self._directory.dledger is not None:
-            self._take_family(self._directory.dledger / "data", manifest.end, settled)
-            items = (manifest.index + 1) * ITEM_SIZE, (manifest.committed + 1) * ITEM_SIZE
-            self._take_family(self._directory.dledger / "index", *items)
+        families = self._families(settled)
+        self._total = sum(
+            file.used
+            for family in families
+            for file in self._family(*family)
+            if self._earlier_of(file) is None
+        )
+        for family in families:
+            # Listed again: the first ones of the index may go while the log is copied.
+            for file in self._family(*family):
+                self._take(file)
         self._take_documents()
         self._take_ends(ends)
         manifest = replace(manifest, files=self._files)
@@ -180,8 +203,22 @@ class _Creation:
         finally:
             reader.close()
 
-    def _take_family(self, folder: Path, end: int, settled: int) -> None:
-        """Take a folder's files up to ``end``; up to ``settled`` nothing is written over."""
+    def _families(self, settled: int) -> list[tuple[Path, int, int]]:
+        """Folders of the log's files, up to where they are taken, and up to where they are settled:
+        nothing is written over there.
+        """
+        manifest, directory = self._manifest, self._directory
+        families: list[tuple[Path, int, int]] = []
+        if directory.commit_log is not None:
+            families.append((directory.commit_log, manifest.end, settled))
+        if directory.dledger is not None:
+            families.append((directory.dledger / "data", manifest.end, settled))
+            items = (manifest.index + 1) * ITEM_SIZE, (manifest.committed + 1) * ITEM_SIZE
+            families.append((directory.dledger / "index", *items))
+        return families
+
+    def _family(self, folder: Path, end: int, settled: int) -> Iterator[_LogFile]:
+        """A folder's files up to ``end``."""
         family, findings = find_family(
             folder, root=self._root, file_size=None, severity=Severity.DAMAGE, remedy=""
         )
@@ -195,44 +232,52 @@ class _Creation:
         for file in family.files:
             if file.start >= end:
                 break
-            used = min(family.file_size, end - file.start)
-            self._take(family, file, used, is_settled=file.start + family.file_size <= settled)
+            size = family.file_size
+            used = min(size, end - file.start)
+            # The last bytes of a sealed file may be a blank, which is there once the next one
+            # begins.
+            is_sealed = file.start + size <= settled and used == size and file != family.files[-1]
+            path = Path(file.path)
+            yield _LogFile(str(path.relative_to(self._root)), path, size, used, is_sealed)
 
-    def _take(self, family: FileFamily, file: FoundFile, used: int, *, is_settled: bool) -> None:
-        path = Path(file.path)
-        name = str(path.relative_to(self._root))
-        size = family.file_size
-        # The last bytes of a sealed file may be a blank, which is there once the next one begins.
-        sealed = is_settled and used == size and file != family.files[-1]
-        target = self._partial / CONTENT / name
+    def _take(self, file: _LogFile) -> None:
+        target = self._partial / CONTENT / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            if sealed and self._link_earlier(name, path, target):
+            earlier = self._earlier_of(file)
+            if earlier is not None:
+                source, known = earlier
+                os.link(source, target)
+                self._linked += known.size
+                self._files[file.name] = known
                 return
-            if sealed and self._link(name, path, target, size):
+            if file.is_sealed and self._link(file.name, file.path, target, file.size):
                 return
-            digest = copy_file(path, target, used=used, size=size, told=self._told)
+            digest = copy_file(file.path, target, used=file.used, size=file.size, told=self._count)
         except FileNotFoundError as error:
-            raise _SourceGoneError(str(path)) from error
-        self._copied += used
-        self._files[name] = BackedUpFile(size, used, digest, sealed)
+            raise _SourceGoneError(str(file.path)) from error
+        self._copied += file.used
+        self._files[file.name] = BackedUpFile(file.size, file.used, digest, file.is_sealed)
 
-    def _link_earlier(self, name: str, path: Path, target: Path) -> bool:
-        """Link the file of the backup before, if that has it and it is known to be the same."""
-        for folder, manifest in self._earlier:
-            known = manifest.files.get(name)
-            source = folder / CONTENT / name
+    def _earlier_of(self, file: _LogFile) -> tuple[Path, BackedUpFile] | None:
+        """The file of the backup before, if that has it and it is known to be the same."""
+        for folder, manifest in self._earlier if file.is_sealed else ():
+            known = manifest.files.get(file.name)
+            source = folder / CONTENT / file.name
             if known is None or not known.sealed or not _is_same(manifest, self._manifest):
                 continue
-            if not source.exists() or source.stat().st_size != path.stat().st_size:
-                continue
-            if not (source.samefile(path) or _has_equal_ends(source, path)):
-                continue
-            os.link(source, target)
-            self._linked += known.size
-            self._files[name] = known
-            return True
-        return False
+            try:
+                if not source.exists() or source.stat().st_size != file.path.stat().st_size:
+                    continue
+                if source.samefile(file.path) or _has_equal_ends(source, file.path):
+                    return source, known
+            except FileNotFoundError as error:
+                raise _SourceGoneError(str(file.path)) from error
+        return None
+
+    def _count(self, count: int) -> None:
+        self._done += count
+        self._told(self._done, self._total)
 
     def _link(self, name: str, path: Path, target: Path, size: int) -> bool:
         """Link the store's own file; false where that cannot be."""
@@ -244,7 +289,7 @@ class _Creation:
             # Another file system, or one without links: it is copied.
             return False
         with target.open("rb", buffering=0) as file:
-            digest = digest_of(file.fileno(), size, self._told)
+            digest = digest_of(file.fileno(), size, self._count)
             sync_file(file.fileno())
         self._linked += size
         self._files[name] = BackedUpFile(size, size, digest, sealed=True)

@@ -85,6 +85,11 @@ class BackupManifest:
     delay_levels: str
     files: dict[str, BackedUpFile] = field(default_factory=dict)
 
+    @property
+    def content_size(self) -> int:
+        """Bytes of its files, without what is reserved in them."""
+        return sum(file.used for file in self.files.values())
+
 
 def _is_number(value: object) -> bool:
     return type(value) is int and -1 <= value < 1 << 63

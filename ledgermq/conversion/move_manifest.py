@@ -137,9 +137,16 @@ def make_move_manifest(
 
 
 def compare_move(
-    manifest: MoveManifest, root: Path, *, self_id: str | None = None
+    manifest: MoveManifest,
+    root: Path,
+    *,
+    self_id: str | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> tuple[Comparison, list[StoreDifference]]:
     """Look whether all that ``manifest`` has is in the store ``root``: figures, and what is not.
+
+    Args:
+        progress: called with queues that are compared, and all.
 
     Raises:
         ConfigError, CorruptLogError, StorageError: as for ``make_move_manifest``.
@@ -149,7 +156,8 @@ def compare_move(
         bounds = {(one.topic, one.queue_id): one for one in view.queues()}
         differences: list[StoreDifference] = []
         compared = removed = added = 0
-        for key, blocks in manifest.queues.items():
+        for number, (key, blocks) in enumerate(manifest.queues.items()):
+            progress(number, len(manifest.queues))
             now = bounds.pop(key, QueueBounds(*key, 0, 0))
             added += max(0, now.end - blocks[-1].end)
             for block in blocks:

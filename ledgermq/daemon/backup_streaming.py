@@ -18,7 +18,7 @@ from pathlib import Path
 from ledgermq.conversion.last_backup import STREAM_NAME, LastBackup, write_last_backup
 from ledgermq.conversion.stream.log_stream import LogStream, Streamed, Told, keep_since, newest_ms
 from ledgermq.conversion.stream.repository import Repository, StreamAbout
-from ledgermq.conversion.stream.table_pieces import put_tables
+from ledgermq.conversion.stream.table_pieces import mark_of, put_tables
 from ledgermq.daemon.backup_source import committed_end, committed_position, describe_running
 from ledgermq.daemon.store_lock import acting_as_owner
 from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
@@ -67,7 +67,7 @@ class BackupStreaming:
         order: StreamOrder,
         repository: Callable[[], Repository],
         *,
-        told: Told = lambda _count: None,
+        told: Told = lambda _done, _all: None,
     ) -> None:
         """Nothing is looked at before the first turn."""
         self._order = order
@@ -78,6 +78,8 @@ class BackupStreaming:
         self._time = SteadyTime()
         self._tables_at_s = 0.0
         self._tables_end = -1
+        self._tables_mark: int | None = None
+        self._begin = 0
 
     def run(self, interval_s: float, *, pause: Callable[[float], None] = time.sleep) -> None:
         """A turn each ``interval_s`` seconds, or when ``SOON_BYTES`` are waiting; returns never.
@@ -120,8 +122,10 @@ class BackupStreaming:
             # A node that has never run, or is just being made anew, may come.
             raise StorageError(f"no node to stream: {error}") from error
         repository, stream = self._opened(directory)
-        has_tables = self._wants_tables(committed, directory.log_file_size or 1)
+        mark = mark_of(directory)
+        has_tables = self._wants_tables(committed, directory.log_file_size or 1, mark)
         if has_tables:
+            self._tables_mark = mark
             # Before the log: what is put up to now can be restored when it is there.
             self._tables_end = put_tables(
                 repository, directory, lambda: describe_running(directory, order.runtime)
@@ -136,6 +140,9 @@ class BackupStreaming:
         if done.gap:
             logger.warning("retention was faster than the backup stream: lost=%d", done.gap)
             self._tables_end = -1
+        if has_tables or done.gap:
+            runs = repository.runs()
+            self._begin = runs[-1].start if runs else 0
         if has_tables and order.keep_ms is not None:
             size = directory.log_file_size or 1
             # What is deleted here is nowhere else: a clock that jumps is not to decide it.
@@ -168,11 +175,15 @@ class BackupStreaming:
             self._tables_end = -1
         return self._repository, self._stream
 
-    def _wants_tables(self, committed: int, file_size: int) -> bool:
+    def _wants_tables(self, committed: int, file_size: int, mark: int | None) -> bool:
         if self._tables_end < 0:
             return True
         if committed <= self._tables_end:
             return False
+        if self._tables_mark is not None and self._tables_mark < self._begin <= (mark or 0):
+            # By those of a broker that has just begun nothing is restored of a log that begins
+            # behind what they need.
+            return True
         is_late = time.monotonic() - self._tables_at_s >= TABLES_EVERY_S
         return is_late or committed // file_size > self._tables_end // file_size
 

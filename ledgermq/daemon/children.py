@@ -37,25 +37,45 @@ from ledgermq.store.files.disk_space import bytes_on_disk
 
 logger = logging.getLogger(__name__)
 
-START_ORDER = (Role.RAFT, Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS, Role.OBSERVER)
+START_ORDER = (
+    Role.RAFT,
+    Role.WRITER,
+    Role.DISPATCHER,
+    Role.COLD,
+    Role.BROKER,
+    *PORTS,
+    Role.GRPC,
+    Role.SLAVES,
+    Role.OBSERVER,
+)
 
-STOP_ORDER = (Role.BROKER, *PORTS, Role.WRITER, Role.RAFT, Role.DISPATCHER, Role.OBSERVER)
+STOP_ORDER = (
+    Role.GRPC,
+    Role.BROKER,
+    *PORTS,
+    Role.COLD,
+    Role.WRITER,
+    Role.RAFT,
+    Role.DISPATCHER,
+    Role.SLAVES,
+    Role.OBSERVER,
+)
 """Each stops once nobody needs it any more.
 
-The broker proposes through the writer, and what it still answers goes through the port processes.
-They store through the writer, too, and stop together. The writer accepts no more, and answers what
-raft commits meanwhile. Raft commits what the writer has left durable. Then ``committed`` stands
-still, and the dispatcher catches up with it and flushes. The observer says until then that the node
-is stopping.
+What answers gRPC clients is a client of the others. The broker proposes through the writer, and
+what it still answers goes through the port processes. They store through the writer, too, and stop
+together. The writer accepts no more, and answers what raft commits meanwhile. Raft commits what the
+writer has left durable. Then ``committed`` stands still, and the dispatcher catches up with it and
+flushes, and slaves get the rest. The observer says until then that the node is stopping.
 """
 
 
-OF_CLIENTS = frozenset({Role.BROKER, *PORTS, Role.OBSERVER})
+OF_CLIENTS = frozenset({Role.BROKER, *PORTS, Role.GRPC, Role.OBSERVER, Role.COLD, Role.SLAVES})
 """What these die of may be requests, which come again. A node goes on without them: it stores, and
 replicates.
 """
 
-WATCHING = frozenset({Role.OBSERVER})
+WATCHING = frozenset({Role.OBSERVER, Role.COLD, Role.SLAVES})
 """What becomes of these is nothing to the node: whether it serves goes by the others."""
 
 PAUSE_MIN_NS = 100_000_000
@@ -69,7 +89,13 @@ def start_order(settings: Settings) -> list[Role]:
         return [Role.RAFT]
     unwanted = {*PORTS} - {*port_roles(settings)}
     if settings.listen.http is None:
-        unwanted |= WATCHING
+        unwanted.add(Role.OBSERVER)
+    if settings.cold.place is None:
+        unwanted.add(Role.COLD)
+    if settings.listen.grpc is None:
+        unwanted.add(Role.GRPC)
+    if settings.listen.ha is None:
+        unwanted.add(Role.SLAVES)
     return [role for role in START_ORDER if role not in unwanted]
 
 
@@ -260,7 +286,10 @@ MODULES = {
     Role.WRITER: "ledgermq.writer.writer",
     Role.DISPATCHER: "ledgermq.dispatcher.dispatcher",
     Role.BROKER: "ledgermq.gateway.broker_with_port",
+    Role.GRPC: "ledgermq.gateway.grpc_process",
     Role.OBSERVER: "ledgermq.observer.observer_process",
+    Role.COLD: "ledgermq.cold.cold_process",
+    Role.SLAVES: "ledgermq.gateway.slaves.slave_process",
 }
 
 PORT_MODULE = "ledgermq.gateway.port_process"

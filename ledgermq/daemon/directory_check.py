@@ -8,6 +8,9 @@ from typing import NamedTuple
 from ledgermq.conversion.last_backup import NAME as LAST_BACKUP
 from ledgermq.conversion.last_backup import STREAM_NAME
 from ledgermq.conversion.restore_note import NAME as RESTORE_NOTE
+from ledgermq.conversion.rocksdb_tables import ASIDE as ROCKSDB_ASIDE
+from ledgermq.conversion.understudy_note import NAME as UNDERSTUDY_NOTE
+from ledgermq.conversion.understudy_note import STATUS_NAME as UNDERSTUDY_STATUS
 from ledgermq.daemon.store_lock import holder_of
 from ledgermq.formats.findings import START_MENDS, Finding, Severity
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
@@ -33,6 +36,8 @@ from ledgermq.store.queues.queue_files import found_file_size
 from ledgermq.store.recovery.log_damage import damage_path, read_damage
 from ledgermq.store.recovery.log_scan import load_files
 from ledgermq.store.state_mark import NAME as STATE_MARK
+from ledgermq.store.wheel_files import ASIDE as WHEEL_ASIDE
+from ledgermq.store.wheel_files import HANDED
 
 
 class FoundStore(NamedTuple):
@@ -65,9 +70,16 @@ def check_directory(settings: Settings) -> FoundStore:
         CorruptLogError: the files are not those of a log.
         StorageError: the directory cannot be read.
     """
+    check_origin(StorePaths.of(settings), settings)
+    return check_fit(settings)
+
+
+def check_fit(settings: Settings) -> FoundStore:
+    """What the settings' directory holds, when a node can be started there, whatever of it is
+    RocketMQ 5's; raises as ``check_directory``.
+    """
     check_path(RuntimePaths(settings.listen.runtime_dir).control)
     load_keys(settings)
-    check_origin(StorePaths.of(settings), settings)
     return found_store(settings)
 
 
@@ -155,6 +167,11 @@ KNOWN = frozenset(
         LAST_BACKUP,
         STREAM_NAME,
         RESTORE_NOTE,
+        UNDERSTUDY_NOTE,
+        UNDERSTUDY_STATUS,
+        WHEEL_ASIDE,
+        ROCKSDB_ASIDE,
+        HANDED,
         *OWN_TABLES,
         *(f"{name}.bak" for name in OWN_TABLES),
     }

@@ -20,17 +20,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from struct import Struct
 from typing import ClassVar, Self
 
 from ledgermq.formats.store_markers import LOCK_CONTENT
 from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
 from ledgermq.store.files.disk_sync import make_directories
+from ledgermq.store.files.record_locks import lock_holder
 
 RETRY_S = 0.01
-
-_FLOCK = Struct("@hhqqi4x")
-"""``struct flock`` of Linux on 64-bit machines: type, whence, start, length, pid."""
 
 _FileId = tuple[int, int]
 
@@ -65,7 +62,7 @@ class JavaLock:
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, LOCK_CONTENT, 0)
         except OSError as error:
-            pid = _holder(fd) if error.errno in (errno.EACCES, errno.EAGAIN) else None
+            pid = lock_holder(fd, length=1) if error.errno in (errno.EACCES, errno.EAGAIN) else None
             os.close(fd)
             if pid is None:
                 raise StorageError(
@@ -170,7 +167,6 @@ def holder_of(root: Path) -> int | None:
         StorageError: the lock file cannot be read.
     """
     try:
-        # The kernel tells of locks to be had for writing only where the file may be written.
         fd = os.open(root / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
@@ -179,7 +175,7 @@ def holder_of(root: Path) -> int | None:
             f"lock file not opened: {error.strerror}", errno=error.errno, path=str(root / "lock")
         ) from error
     try:
-        return _holder(fd) or None
+        return lock_holder(fd, length=1) or None
     finally:
         os.close(fd)
 
@@ -228,13 +224,6 @@ def _open(path: Path) -> int:
         raise StorageError(
             f"lock file not opened: {error.strerror}", errno=error.errno, path=str(path)
         ) from error
-
-
-def _holder(fd: int) -> int:
-    """Pid of who has a lock on byte 0; 0 when it has just been given back."""
-    question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, question))
-    return 0 if kind == fcntl.F_UNLCK else int(pid)
 
 
 def _file_id(status: os.stat_result) -> _FileId:

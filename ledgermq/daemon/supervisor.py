@@ -42,6 +42,7 @@ from ledgermq.daemon.health.notify import Notifier
 from ledgermq.daemon.health.status import collect, sentence
 from ledgermq.daemon.health.verdict import HealthWatch
 from ledgermq.daemon.store_lock import FamilyLock, JavaLock, make_directory, make_runtime_directory
+from ledgermq.formats.kernels import kernel
 from ledgermq.ipc.cursor_page import CursorPage, PublishedRole, Role
 from ledgermq.ipc.loop import StopFlag
 from ledgermq.members.log_replacement import replace_log
@@ -535,6 +536,11 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
             "generation": page.generation,
         },
     )
+    if not kernel.compiled:
+        logger.warning(
+            "kernels are plain Python: this node takes and gives few messages a second",
+            extra={"event": Event.PLAIN_KERNELS},
+        )
     return page
 
 

@@ -49,8 +49,9 @@ RETRY_NS = 500_000_000
 """A full disk is tried again after this long."""
 
 REST_MS = 5
-REST_AWAY_MS = 20
-"""Consumers read at the leader: elsewhere fewer turns leave more to those who acknowledge."""
+REST_AWAY_MS = 50
+"""Consumers read at the leader: elsewhere fewer turns leave more to those who acknowledge. Whoever
+begins to wait meanwhile ends the rest (``broker.reading.dispatcher_rest``)."""
 
 FAR_BEHIND = 64 * 1024 * 1024
 TELL_INTERVAL_NS = 1_000_000_000
@@ -202,6 +203,8 @@ class DispatchWorker:
         self._flush_due_ns = 0
         self._flush_begun_ns = self._flush_files = 0
         self._rested_ns = 0
+        self._rest = self._page.rest_cell()
+        self._is_roused = False
         self._told_ns = 0
         self._cleaned = Position(0)
         self._is_starved = False
@@ -223,6 +226,9 @@ class DispatchWorker:
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Dispatch one bounded span, flush when it is time."""
         self._environment.inbox.drain(ready)
+        if ready and now_ns < self._rested_ns:
+            # No bell rings now, so somebody has begun to wait.
+            self._end_rest(now_ns)
         if not self._page.has_written():
             # The log is still being recovered.
             return
@@ -262,7 +268,11 @@ class DispatchWorker:
             self._build_or_wait(builder, committed, now_ns)
             # Under steady small traffic one turn takes what came in a while: woken for every
             # message, dispatch would take the processor from those who wait for an answer.
-            self._rested_ns = now_ns + self._rest_ms() * 1_000_000
+            rest_ms = self._rest_ms()
+            self._rested_ns = now_ns + rest_ms * 1_000_000
+            # The short one is over before anybody could end it.
+            self._rest[0] = 0 if rest_ms == REST_AWAITED_MS else self._rested_ns
+            self._is_roused = False
         self._publish(builder, min(builder.position, committed), now_ns)
         self._compare_with_log(builder, Position(min(builder.position, committed)), now_ns)
         self._flush_when_due(builder, now_ns)
@@ -341,7 +351,14 @@ class DispatchWorker:
         """Not while it rests: it looks again by itself."""
         return now_ns >= self._rested_ns
 
+    def _end_rest(self, now_ns: int) -> None:
+        self._rested_ns, self._rest[0] = now_ns, 0
+        self._is_roused = True
+
     def _rest_ms(self) -> int:
+        if self._is_roused:
+            # Who has roused it may not sleep yet.
+            return REST_AWAITED_MS
         if not self._page.read_grant().granted:
             return REST_AWAY_MS
         is_awaited = any(self._page.is_asleep(role) for role in self._readers)

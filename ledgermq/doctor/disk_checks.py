@@ -20,7 +20,9 @@ import psutil
 from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
 from ledgermq.daemon.directory_check import found_store
 from ledgermq.doctor.finding import Check, Diagnosis, fail, ok, warn
-from ledgermq.doctor.subject import Subject, account_name, nearest
+from ledgermq.doctor.kernel_questions import asked
+from ledgermq.doctor.subject import Subject, nearest
+from ledgermq.hosts.accounts import account_name
 from ledgermq.members.roster import RosterFile
 from ledgermq.model.config.amounts import amount, size_text
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError
@@ -64,7 +66,7 @@ def disk_checks(subject: Subject) -> Iterator[Diagnosis]:
     store_findings = [_writable("disk.store", root, "store.path_root_dir")]
     yield from store_findings
     yield from _owners(subject)
-    yield _system(nearest(root))
+    yield asked("disk.file-system", "its mounts", lambda: _system(nearest(root)))
     if not subject.settings.node.witness:
         # Two sectors that are there already are all that a witness without bodies ever writes.
         yield _space(subject)
@@ -255,7 +257,7 @@ def store_checks(subject: Subject) -> Iterator[Diagnosis]:
         return
     yield _origin(subject)
     yield _files(subject)
-    yield _locks(subject)
+    yield asked("store.lock", "its locks", lambda: _locks(subject))
     if subject.settings.node.witness:
         # No log, no tables, no reserve: its own file says at the start what is wrong with it.
         yield _aside(subject)

@@ -10,9 +10,11 @@ from pathlib import Path
 from ledgermq.doctor.disk_checks import disk_checks, store_checks
 from ledgermq.doctor.finding import PARTS, Check, Diagnosis, fail, ok, warn
 from ledgermq.doctor.host_checks import host_checks, port_checks
+from ledgermq.doctor.kernel_questions import asked
 from ledgermq.doctor.peer_checks import peer_checks
 from ledgermq.doctor.settings_checks import key_checks, read_checked, settings_checks
-from ledgermq.doctor.subject import Subject
+from ledgermq.doctor.subject import Subject, way_in
+from ledgermq.hosts.accounts import account_name
 from ledgermq.members.level_report import read_levels
 from ledgermq.model.config.amounts import size_text
 from ledgermq.model.errors import LedgerError
@@ -35,9 +37,16 @@ def limit_checks(subject: Subject) -> Iterator[Diagnosis]:
     """Findings about open files and locked memory."""
     whose = "the node" if subject.pids else "this shell; the unit sets its own"
     pid = subject.pids[0] if subject.pids else 0
-    limits = _soft_limits(pid)
-    yield _files(subject, limits["Max open files"], whose)
-    yield _locked(limits["Max locked memory"], whose)
+    yield asked(
+        "limits.open-files",
+        "its limits",
+        lambda: _files(subject, _soft_limits(pid)["Max open files"], whose),
+    )
+    yield asked(
+        "limits.locked-memory",
+        "its limits",
+        lambda: _locked(_soft_limits(pid)["Max locked memory"], whose),
+    )
 
 
 def _soft_limits(pid: int) -> dict[str, int | None]:
@@ -145,6 +154,10 @@ class _Timex(ctypes.Structure):
 
 def clock_checks(_subject: Subject) -> Iterator[Diagnosis]:
     """One finding: synchronised, and how far off the clock may be."""
+    yield asked("clock.synchronised", "its clock", _clock)
+
+
+def _clock() -> Diagnosis:
     state, error_ms, is_unsynced = kernel_clock()
     check = Check("clock.synchronised", f"synchronised, at most {ERROR_MAX_MS} ms off")
     change = (
@@ -152,11 +165,10 @@ def clock_checks(_subject: Subject) -> Iterator[Diagnosis]:
         " retention are those of the leader's clock"
     )
     if state == _TIME_ERROR or is_unsynced:
-        yield check.warn("nothing synchronises it", change)
-    elif error_ms > ERROR_MAX_MS:
-        yield check.warn(f"up to {error_ms} ms off", change)
-    else:
-        yield check.ok(f"synchronised, at most {error_ms} ms off")
+        return check.warn("nothing synchronises it", change)
+    if error_ms > ERROR_MAX_MS:
+        return check.warn(f"up to {error_ms} ms off", change)
+    return check.ok(f"synchronised, at most {error_ms} ms off")
 
 
 def kernel_clock() -> tuple[int, int, bool]:
@@ -202,6 +214,14 @@ def examine(path: Path, groups: tuple[str, ...] = PARTS) -> Iterator[Diagnosis]:
 
 
 def _state(subject: Subject) -> Diagnosis:
+    barrier = subject.barrier
+    if subject.status is None and barrier is not None:
+        return warn(
+            "node.state",
+            f"not asked: {account_name(os.geteuid())} may not open {barrier}",
+            limit="an account that may use the node's sockets",
+            change=way_in(barrier),
+        )
     if subject.status is None:
         return ok("node.state", f"does not run, or cannot be asked: {subject.silence}")
     raft = subject.status["raft"]

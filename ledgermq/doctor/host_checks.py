@@ -9,19 +9,21 @@ import platform
 import re
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
 from ledgermq.doctor.finding import Check, Diagnosis, ok, warn
+from ledgermq.doctor.kernel_questions import asked
 from ledgermq.doctor.subject import Subject
 from ledgermq.formats.kernels import kernel
 from ledgermq.members.peer_addresses import parse_peer
 from ledgermq.model.config.amounts import size_text
 from ledgermq.model.config.settings_rules import HTTP_UNIX
 from ledgermq.model.errors import LedgerError
-from ledgermq.process.systemd.port_addresses import VIP_SETTING, addresses_by_setting
+from ledgermq.process.systemd.port_addresses import ANYWHERE, VIP_SETTING, addresses_by_setting
 from ledgermq.process.systemd.systemd_tools import listening_units
 
 KERNEL_MIN = (5, 10)
@@ -30,12 +32,13 @@ NODE_BYTES = 192 * 1024 * 1024
 """What the five processes of a busy node take besides the windows that the settings allow."""
 
 SWAPPINESS_MAX = 10
-STRICT_OVERCOMMIT = "2"
+STRICT_OVERCOMMIT = 2
 STRICT_ROOM = 512 * 1024 * 1024
 
 SOCKET_UNITS = "ledgermq-remoting"
 """How the names of the package's socket units begin."""
 
+_HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _RESERVED = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
 
@@ -44,14 +47,14 @@ def host_checks(subject: Subject) -> Iterator[Diagnosis]:
     """Findings about the machine."""
     yield _kernel()
     yield _kernels()
-    yield _processors()
-    yield _load()
+    yield asked("host.processors", "its processors", _processors)
+    yield asked("host.load", "its load", _load)
     if not subject.settings.node.witness:
         # The limits are those of clients, and a witness without bodies has none.
-        yield _memory(subject)
-    yield _swap(subject)
-    yield _overcommit()
-    yield _huge_pages()
+        yield asked("host.memory", "its memory", lambda: _memory(subject))
+    yield asked("host.swap", "its swap", lambda: _swap(subject))
+    yield asked("host.overcommit", "what it promises of its memory", _overcommit)
+    yield asked("host.huge-pages", "its huge pages", _huge_pages)
 
 
 def _kernel() -> Diagnosis:
@@ -102,7 +105,8 @@ def _load() -> Diagnosis:
 
 def _memory(subject: Subject) -> Diagnosis:
     limits = subject.settings.limits
-    memory = psutil.virtual_memory()
+    memory = _memory_info()
+    available = memory["MemAvailable"]
     needed = (
         NODE_BYTES
         + limits.total_window_bytes
@@ -114,11 +118,11 @@ def _memory(subject: Subject) -> Diagnosis:
         if (subject.status)
         else 0
     )
-    measured = f"{size_text(memory.available)} of {size_text(memory.total)} available"
+    measured = f"{size_text(available)} of {size_text(memory['MemTotal'])} available"
     check = Check(
         "host.memory", f"{size_text(needed)}, which the limits of the settings allow the node"
     )
-    if memory.available + used >= needed:
+    if available + used >= needed:
         return check.ok(measured)
     return check.warn(
         measured, "add memory, or lower limits.total_window_bytes and limits.total_answers_bytes"
@@ -126,9 +130,9 @@ def _memory(subject: Subject) -> Diagnosis:
 
 
 def _swap(subject: Subject) -> Diagnosis:
-    swap = psutil.swap_memory()
+    swap = _memory_info()["SwapTotal"]
     swapped = sum(map(_swapped, subject.pids))
-    swappiness = int(_read("/proc/sys/vm/swappiness") or 0)
+    swappiness = int(_read("/proc/sys/vm/swappiness"))
     if swapped:
         return warn(
             "host.swap",
@@ -137,9 +141,9 @@ def _swap(subject: Subject) -> Diagnosis:
             change="add memory, or set vm.swappiness = 1: a process that is swapped in misses "
             "heartbeats",
         )
-    if not swap.total:
+    if not swap:
         return ok("host.swap", "no swap")
-    measured = f"{size_text(swap.total)} of swap, vm.swappiness = {swappiness}"
+    measured = f"{size_text(swap)} of swap, vm.swappiness = {swappiness}"
     check = Check("host.swap", f"vm.swappiness at most {SWAPPINESS_MAX}")
     if swappiness <= SWAPPINESS_MAX:
         return check.ok(measured)
@@ -151,12 +155,12 @@ def _swap(subject: Subject) -> Diagnosis:
 
 
 def _overcommit() -> Diagnosis:
-    mode = _read("/proc/sys/vm/overcommit_memory")
+    mode = int(_read("/proc/sys/vm/overcommit_memory"))
     measured = f"vm.overcommit_memory = {mode}"
     if mode != STRICT_OVERCOMMIT:
         return ok("host.overcommit", measured)
-    info = dict(re.findall(r"^(\w+):\s+(\d+) kB", _read("/proc/meminfo"), re.M))
-    room = (int(info["CommitLimit"]) - int(info["Committed_AS"])) * 1024
+    info = _memory_info()
+    room = info["CommitLimit"] - info["Committed_AS"]
     measured = f"{measured}, {size_text(room)} may still be promised"
     check = Check("host.overcommit", f"at least {size_text(STRICT_ROOM)} with mode 2")
     if room >= STRICT_ROOM:
@@ -169,7 +173,9 @@ def _overcommit() -> Diagnosis:
 
 
 def _huge_pages() -> Diagnosis:
-    found = re.search(r"\[(\w+)\]", _read("/sys/kernel/mm/transparent_hugepage/enabled"))
+    # A kernel may be built without them.
+    text = _read(_HUGE_PAGES) if Path(_HUGE_PAGES).exists() else ""
+    found = re.search(r"\[(\w+)\]", text)
     return ok(
         "host.huge-pages",
         f"transparent huge pages: {found[1] if found else 'none'}",
@@ -178,16 +184,24 @@ def _huge_pages() -> Diagnosis:
 
 
 def _swapped(pid: int) -> int:
-    found = re.search(r"^VmSwap:\s+(\d+) kB", _read(f"/proc/{pid}/status"), re.M)
+    try:
+        text = _read(f"/proc/{pid}/status")
+    except (FileNotFoundError, ProcessLookupError):
+        # It has ended meanwhile.
+        return 0
+    found = re.search(r"^VmSwap:\s+(\d+) kB", text, re.M)
     return int(found[1]) * 1024 if found else 0
 
 
+def _memory_info() -> dict[str, int]:
+    """Bytes, by the kernel's names."""
+    found = re.findall(r"^(\w+):\s+(\d+) kB", _read("/proc/meminfo"), re.M)
+    return {name: int(kib) * 1024 for name, kib in found}
+
+
 def _read(path: str) -> str:
-    """Content of one of the kernel's files; empty when this kernel, or this process, has none."""
-    try:
-        return Path(path).read_text().strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+    """Content of one of the kernel's files."""
+    return Path(path).read_text().strip()
 
 
 class Endpoint(NamedTuple):
@@ -202,9 +216,9 @@ def port_checks(subject: Subject) -> Iterator[Diagnosis]:
     """A finding a port, and one about the ports that the system gives away itself."""
     endpoints = list(endpoints_of(subject))
     for endpoint in endpoints:
-        yield _port(subject, endpoint)
+        yield asked(f"ports.{endpoint.setting}", "its listeners", partial(_port, subject, endpoint))
     if endpoints:
-        yield _given_away(endpoints)
+        yield asked("ports.reserved", "its range of ports", lambda: _given_away(endpoints))
 
 
 def endpoints_of(subject: Subject) -> Iterator[Endpoint]:
@@ -224,6 +238,9 @@ def endpoints_of(subject: Subject) -> Iterator[Endpoint]:
     if listen.http not in (None, HTTP_UNIX):
         host, _, port = listen.http.rpartition(":")
         yield Endpoint("listen.http", host.strip("[]"), int(port))
+    if listen.grpc is not None:
+        host, _, port = listen.grpc.rpartition(":")
+        yield Endpoint("listen.grpc", ANYWHERE if host == "*" else host.strip("[]"), int(port))
     for setting, (host, number) in addresses_by_setting(listen).items():
         yield Endpoint(setting, host, number)
 

@@ -16,6 +16,7 @@ from zmq.utils.monitor import parse_monitor_message
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.doctor.finding import Check, Diagnosis, fail, ok
 from ledgermq.doctor.subject import Subject, host_of
+from ledgermq.hosts.socket_monitor import monitor_of
 from ledgermq.members.peer_addresses import PeerAddress, parse_peer
 from ledgermq.members.roster import RosterFile
 from ledgermq.model.errors import CorruptLogError, LedgerError
@@ -46,7 +47,8 @@ class Shake(NamedTuple):
 
 
 def peer_checks(subject: Subject) -> Iterator[Diagnosis]:
-    """Three findings a member: reached, admitted, the same time; and who has what is committed.
+    """Four findings a member: reached, admitted, the same time and the same place of pieces; and
+    who has what is committed.
 
     One more of a group in a cluster: whether its home is heard.
     """
@@ -76,6 +78,7 @@ def peer_checks(subject: Subject) -> Iterator[Diagnosis]:
             yield _admitted(subject.raft, node)
         if node not in _bodiless(subject.raft):
             yield _same_time(subject, node, address)
+            yield _same_place(subject, node, address)
     if subject.raft is not None and subject.raft.get("copies") is not None:
         yield _copies(subject.raft)
 
@@ -146,7 +149,7 @@ def shake_hands(own: NodeId, node: NodeId, address: PeerAddress, keys: PeerKeys 
             socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
             socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public[own])
             socket.setsockopt(zmq.CURVE_SERVERKEY, keys.public[node])
-        monitor = socket.get_monitor_socket(_EVENTS)
+        monitor = monitor_of(socket, _EVENTS)
         began = time.monotonic()
         try:
             socket.connect(address.endpoint)
@@ -231,12 +234,9 @@ def _bodiless(raft: Mapping[str, object] | None) -> Sequence[str]:
 def _same_time(subject: Subject, node: NodeId, address: PeerAddress) -> Diagnosis:
     """Asked of the member's socket for consumers, where it listens over tcp as this node does."""
     check = Check(f"peers.{node}.clock", f"at most {CLOCKS_MAX_MS} ms apart")
-    consume = subject.settings.listen.consume
-    if consume is None or subject.settings.listen.curve_secret_file is not None:
-        return check.ok("not measured: members listen to no client in the clear")
-    endpoint = f"tcp://{address.host}:{consume.rpartition(':')[2]}"
-    if address.host == host_of(consume):
-        return check.ok("not measured: on the same host")
+    endpoint, why_not = _endpoint(subject, address)
+    if why_not:
+        return check.ok(f"not measured: {why_not}")
     try:
         apart_ms, within_ms = clock_difference(endpoint)
     except LedgerError as error:
@@ -249,6 +249,46 @@ def _same_time(subject: Subject, node: NodeId, address: PeerAddress) -> Diagnosi
         "synchronise the clocks of both: after a change of leaders, delays and the times of"
         " messages jump by that much",
     )
+
+
+def _endpoint(subject: Subject, address: PeerAddress) -> tuple[str, str]:
+    """Where a member listens to consumers, as this node does; or why it cannot be asked there."""
+    consume = subject.settings.listen.consume
+    if consume is None or subject.settings.listen.curve_secret_file is not None:
+        return "", "members listen to no client in the clear"
+    if address.host == host_of(consume):
+        return "", "on the same host"
+    return f"tcp://{address.host}:{consume.rpartition(':')[2]}", ""
+
+
+def _same_place(subject: Subject, node: NodeId, address: PeerAddress) -> Diagnosis:
+    """Whether consumers get old messages of a member as they do of this node."""
+    check = Check(f"peers.{node}.cold", "cold.place as here")
+    endpoint, why_not = _endpoint(subject, address)
+    if why_not:
+        return check.ok(f"not asked: {why_not}; `ledgermq top` tells where members differ")
+    try:
+        there = cold_place(endpoint)
+    except LedgerError as error:
+        return check.ok(f"not asked: {endpoint}: {error.message}")
+    measured, here = there or "none", subject.settings.cold.place
+    if there == here:
+        return check.ok(measured)
+    return check.warn(
+        f"{measured}; here {here or 'none'}",
+        "set the same cold.place on all members: one without it deletes what is not sealed, and"
+        " takes its consumers past what its log has no more",
+    )
+
+
+def cold_place(endpoint: str) -> str | None:
+    """Where the node there has its pieces; None: nowhere, or its version knows of none.
+
+    Raises:
+        LedgerError: the node did not tell.
+    """
+    with connect_broker(endpoint, name="ledgermq doctor", timeout_s=HANDSHAKE_MAX_S) as broker:
+        return cast("str | None", broker.call("node_report").get("cold_place"))
 
 
 def clock_difference(endpoint: str) -> tuple[float, float]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import json
 import stat
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ledgermq.doctor.finding import Check, Diagnosis, fail, ok, warn
-from ledgermq.doctor.subject import Subject, account_name, host_of, is_loopback
+from ledgermq.doctor.subject import Subject, host_of, is_loopback
+from ledgermq.hosts.accounts import account_name
 from ledgermq.members.peer_addresses import parse_peer
 from ledgermq.members.roster import RosterFile
+from ledgermq.model.config.amounts import size_text
 from ledgermq.model.config.settings import AckMode, ClusterState, LogKind, Settings
 from ledgermq.model.config.settings_change import changed_keys, cluster_fingerprint
 from ledgermq.model.errors import ConfigError, LedgerError
@@ -60,6 +64,8 @@ def settings_checks(subject: Subject) -> Iterator[Diagnosis]:
         return  # no message is stored there, and none is acknowledged
     yield _address(subject)
     yield _acknowledgement(subject)
+    if subject.settings.cold.place is not None:
+        yield _cold(subject, subject.settings.cold.place)
 
 
 def _in_force(subject: Subject) -> Iterator[Diagnosis]:
@@ -142,6 +148,33 @@ def _acknowledgement(subject: Subject) -> Diagnosis:
             change="with `lossy-leader`, what was acknowledged is lost with the leader's disk",
         )
     return ok("settings.acknowledgement", measured)
+
+
+def _cold(subject: Subject, place: str) -> Diagnosis:
+    """Whether what the log has no more is read, and how much of it is not sealed."""
+    check = Check("settings.cold", "pieces that are read, and have the log")
+    if importlib.util.find_spec("pyarrow") is None:
+        return check.fail(
+            f"{place}, and no library that reads pieces", "pip install 'ledgermq[spark]'"
+        )
+    if subject.status is None:
+        return check.ok(f"{place}: not asked, the node does not run")
+    counters = subject.status["counters"].get("cold", {})
+    away_s, sealed = counters.get("away_since", 0), counters.get("sealed_position", 0)
+    if away_s:
+        since = datetime.fromtimestamp(away_s, UTC).isoformat(timespec="seconds")
+        return check.warn(
+            f"{place}: away since {since}",
+            "see its reason in the log of the node: network, keys, a folder that is not mounted, or"
+            " nothing was sealed there yet (ledgermq piece seal)",
+        )
+    if not sealed:
+        return check.warn(
+            f"{place}: not read through yet",
+            "wait, or see in the log of the node which piece is not what was sealed",
+        )
+    committed = subject.status["cursors"]["committed"]["position"]
+    return check.ok(f"{place}: lacks {size_text(max(0, committed - sealed))} of the log")
 
 
 def key_checks(subject: Subject) -> Iterator[Diagnosis]:

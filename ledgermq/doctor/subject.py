@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import pwd
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 import psutil
 
+from ledgermq.hosts.accounts import account_name, group_name, way_into
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError
 from ledgermq.process import control
@@ -65,6 +66,15 @@ class Subject:
         return [process["pid"] for process in self.status["processes"] if process["pid"]]
 
     @property
+    def barrier(self) -> Path | None:
+        """What keeps this account from the node's sockets: their folder, or one of them."""
+        folder = self.settings.listen.runtime_dir
+        if folder.is_dir() and not os.access(folder, os.X_OK):
+            return folder
+        control = RuntimePaths(folder).control
+        return control if control.exists() and not os.access(control, os.W_OK) else None
+
+    @property
     def account(self) -> int:
         """Number of the account whose files the node's are: its own, else the store's owner."""
         if self.pids:
@@ -103,9 +113,13 @@ def host_of(endpoint: str) -> str:
     return endpoint.removeprefix("tcp://").rpartition(":")[0]
 
 
-def account_name(number: int) -> str:
-    """The account's name; its number, where it has none."""
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
+def way_in(barrier: Path) -> str:
+    """What lets this account pass ``barrier``: the group whose members may, or another account."""
+    status = barrier.stat()
+    other = f"run doctor as root or as {account_name(status.st_uid)}"
+    # A folder is passed, a socket is written to.
+    needed = stat.S_IXGRP if barrier.is_dir() else stat.S_IWGRP
+    group = group_name(status.st_gid)
+    if not status.st_gid or not status.st_mode & needed or group is None:
+        return other
+    return f"{way_into(group)}, and log in again; or {other}"

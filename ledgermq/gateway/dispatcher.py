@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import Protocol
 
 from ledgermq.broker.call_rights import act_of, audit
@@ -28,22 +28,17 @@ from ledgermq.gateway.transport.unread_replies import check_reads
 from ledgermq.hosts.address_share import ip_of
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.config.settings import AccessSection, Settings
-from ledgermq.model.errors import ConfigError, LedgerError, NoPermissionError
+from ledgermq.model.errors import LedgerError, NoPermissionError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.rights import Right
 from ledgermq.remoting.command import REPLY, Command
 from ledgermq.remoting.signature import ACCESS_KEY, is_signed
-from ledgermq.rules.access.access import User, UserTable
-from ledgermq.rules.access.remote_address import matches
-from ledgermq.sessions.client_rights import AccessGate, ClientRights, Peer
+from ledgermq.rules.access.access import UserTable
+from ledgermq.sessions.client_rights import ClientRights
 from ledgermq.sessions.request_faults import RequestFaults
+from ledgermq.sessions.signed_rights import Open, SignedRights
 
 logger = logging.getLogger(__name__)
-
-Open = Callable[[str, str], str]
-
-REMEMBERED_MAX = 10_000
-"""Users at addresses, with what they were let do."""
 
 STRANGERS_TOLD_MAX = 256
 """Hosts that wanted to register, and may not: each has one line in the log."""
@@ -66,10 +61,8 @@ class PortAccess:
             open_secret: a user's secret, from how it stands in the table.
             registrars: ``remoting.registrations_from``.
         """
-        self._open_secret = open_secret
-        self._gate = AccessGate(settings, users)
-        self._reported: set[str] = set()
-        self._known: OrderedDict[tuple[str, str], ClientRights] = OrderedDict()
+        self._signed = SignedRights(settings, users, open_secret)
+        self._gate = self._signed.gate
         self._registrars = [ipaddress.ip_network(one) for one in registrars]
         self._strangers: set[str] = set()
 
@@ -98,9 +91,9 @@ class PortAccess:
         need, find = row.needs
         if need is CodeNeed.BROKER:
             self._check_registrar(host)
-            return self._rights(host, "")
+            return self._signed.rights(host, "")
         if not self._gate.is_on:
-            rights = self._rights(host, "")
+            rights = self._signed.rights(host, "")
             if need is CodeNeed.ADMIN:
                 _check_admin(rights, row)
             if command.fields.get("topic") == SYSTEM_TOPIC:
@@ -113,7 +106,7 @@ class PortAccess:
             if need is not CodeNeed.OPEN:
                 raise
             signed_by = ""
-        rights = self._rights(host, signed_by)
+        rights = self._signed.rights(host, signed_by)
         if need is CodeNeed.OPEN:
             return rights
         if need is CodeNeed.ADMIN:
@@ -152,46 +145,10 @@ class PortAccess:
         Raises:
             NoPermissionError: there is no such user, or the signature is another one.
         """
-        key = command.fields.get(ACCESS_KEY, "")
-        if not key:
-            return ""
-        user = self._gate.users.get(key)
-        if user is None:
-            raise NoPermissionError("access key is none of the node's users", key=key[:127])
-        if matches(user.addresses, host):
-            return key
         fields = {name: text for name, text in command.fields.items() if name != RELAYED_KEY}
-        secret = self._secret_of(user)
-        if not secret or not is_signed(fields, command.body, secret):
-            raise NoPermissionError("signature of the request is wrong", user=key, peer=host)
-        return key
-
-    def _secret_of(self, user: User) -> str:
-        """The secret with which a user signs.
-
-        Raises:
-            NoPermissionError: it was sealed with a key that this node does not have.
-        """
-        try:
-            return self._open_secret(user.name, user.secret)
-        except ConfigError as error:
-            if user.secret not in self._reported:
-                self._reported.add(user.secret)
-                logger.error("signatures of a user cannot be checked: %s", error)
-            raise NoPermissionError(
-                "signature cannot be checked by this node: its log says why", user=user.name
-            ) from error
-
-    def _rights(self, host: str, signed_by: str) -> ClientRights:
-        key = (host, signed_by)
-        rights = self._known.get(key)
-        if rights is None:
-            while len(self._known) >= REMEMBERED_MAX:
-                self._known.popitem(last=False)
-            rights = self._known[key] = ClientRights(self._gate, Peer(host, signed_by=signed_by))
-        else:
-            self._known.move_to_end(key)
-        return rights
+        return self._signed.signer(
+            host, fields.get(ACCESS_KEY, ""), partial(is_signed, fields, command.body)
+        )
 
 
 def _check_admin(rights: ClientRights, row: Code) -> None:

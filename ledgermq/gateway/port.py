@@ -14,13 +14,16 @@ from ledgermq.broker.state.state_requests import Reply
 from ledgermq.gateway.administration.broker_codes import AclCodes, BrokerCodes
 from ledgermq.gateway.administration.group_codes import ConsumerCodes, GroupCodes
 from ledgermq.gateway.administration.queue_figures import QueueFigures
+from ledgermq.gateway.administration.slave_codes import SlaveCodes
 from ledgermq.gateway.administration.topic_codes import QueueCodes, TopicCodes
 from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.clients.callbacks import ClientRequests
 from ledgermq.gateway.clients.client_table import ClientTable
 from ledgermq.gateway.clients.member_codes import ConnectionCodes, MemberCodes
+from ledgermq.gateway.consuming.assignment_codes import AssignmentCodes
 from ledgermq.gateway.consuming.offset_codes import LockCodes, LookupCodes, OffsetCodes, ReturnCodes
 from ledgermq.gateway.consuming.offset_commits import NotesOffsets, OffsetCommits
+from ledgermq.gateway.consuming.pop_codes import PopCodes
 from ledgermq.gateway.consuming.pull_codes import PullCodes
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.dispatcher import Dispatcher
@@ -137,7 +140,7 @@ class RemotingPort:
         sends = self._relay(Relayed.SENDS, context.environment, context.addresses)
         connections, produce = ConnectionCodes(context), ProduceCodes(context, sends)
         registered = RegisteredBrokers()
-        values = NameValueCodes(context, registered)
+        values, routes = NameValueCodes(context, registered), RouteCodes(context, registered)
         return PortParts(
             context.addresses,
             self._links,
@@ -151,6 +154,7 @@ class RemotingPort:
             context.quotas,
             produce,
             self._pulls,
+            PopCodes(context),
             self._broker,
             connections,
             AclCodes(context),
@@ -164,7 +168,9 @@ class RemotingPort:
             ReplyCodes(context, produce),
             ReturnCodes(context),
             RegistrationCodes(context, registered, values.orders),
-            RouteCodes(context, registered),
+            routes,
+            AssignmentCodes(context, routes.queue_counts),
+            SlaveCodes(context),
             TopicCodes(context),
         )
 

@@ -61,6 +61,7 @@ class PortCalls:
         self._reply = reply
         self._ids = itertools.count(1)
         self._waiting: dict[int, Take] = {}
+        self._of: dict[PortClient, dict[int, None]] = {}
         self._built: dict[int, TakeBuilt] = {}
 
     @property
@@ -78,12 +79,28 @@ class PortCalls:
         check_topic: CheckTopic = anybody,
         owner: str = "",
     ) -> None:
+        self.ask_for(PORT, verb, arguments, now_ms, take, check_topic=check_topic, owner=owner)
+
+    def ask_for(
+        self,
+        client: PortClient,
+        verb: str,
+        arguments: Mapping[str, object],
+        now_ms: int,
+        take: Take,
+        *,
+        check_topic: CheckTopic = anybody,
+        owner: str = "",
+    ) -> None:
+        """The same for one client, which may wait: ``take`` is not called when it has gone, and the
+        services count it by itself.
+        """
         number = next(self._ids)
         self.asked += 1
         self._waiting[number] = take
         try:
             result = self._calls.call(
-                Caller(PORT, number),
+                Caller(client, number),
                 verb,
                 arguments,
                 now_ms,
@@ -95,6 +112,25 @@ class PortCalls:
             return
         if result is not None:
             self._take(number, result)
+        elif client is not PORT:
+            self._of.setdefault(client, {})[number] = None
+
+    def forget(self, client: PortClient) -> None:
+        """A client has gone: what it waits for is not to be done, and what is done is taken back
+        where that can be.
+        """
+        numbers = self._of.pop(client, None)
+        if numbers is None:
+            return
+        for number in numbers:
+            del self._waiting[number]
+        for forget in self._calls.on_gone:
+            forget(client)
+
+    def take_back(self, result: Result) -> None:
+        """A client has gone before it was told this."""
+        for take_back in self._calls.on_untold:
+            take_back(result)
 
     def answer(
         self,
@@ -140,6 +176,11 @@ class PortCalls:
     def take_reply(self, reply: Reply) -> None:
         """An answer that has come later."""
         number, outcome = reply.caller.request_id, reply.outcome
+        client = reply.caller.client
+        if client is not PORT:
+            assert isinstance(client, PortClient), client
+            self._reply_to(client, number, outcome)
+            return
         built = self._built.pop(number, None)
         if built is None:
             assert not isinstance(outcome, Encoded), "the port asks no verb that lists"
@@ -147,6 +188,19 @@ class PortCalls:
         else:
             assert isinstance(outcome, Encoded | LedgerError), type(outcome)
             built(outcome)
+
+    def _reply_to(
+        self, client: PortClient, number: int, outcome: Result | Encoded | LedgerError
+    ) -> None:
+        assert not isinstance(outcome, Encoded), "the port asks no verb that lists"
+        of = self._of.get(client, {})
+        if number in of:
+            del of[number]
+            if not of:
+                del self._of[client]
+            self._take(number, outcome)
+        elif not isinstance(outcome, LedgerError):
+            self.take_back(outcome)
 
     def _take(self, number: int, outcome: Result | LedgerError) -> None:
         self._waiting.pop(number)(outcome)

@@ -13,10 +13,12 @@ import logging
 import select
 from collections.abc import Iterable, Mapping
 
+from ledgermq.broker.pulls.cold_reads import ColdReads
 from ledgermq.broker.pulls.pull_answers import Answer
 from ledgermq.broker.pulls.pull_service import PullService
 from ledgermq.broker.reading.applied_tables import AppliedTables
 from ledgermq.broker.reading.damage_reports import DamageReports
+from ledgermq.broker.reading.dispatcher_rest import DispatcherRest
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.reading.store_upkeep import StoreUpkeep
@@ -251,13 +253,16 @@ class PortWorker:
         settings = environment.settings
         self._inbox = environment.inbox
         self._raft = environment.bell(Role.RAFT)
+        self._rest = DispatcherRest(environment.page, environment.bell(Role.DISPATCHER))
         self._counts = environment.page.counters(environment.role)
         faults = RequestFaults(self._counts)
+        self._cold = ColdReads.of(environment)
         self._store = ReadableStore(
             environment.page,
             settings,
             DamageReports(self._raft, environment.clock),
             first_offset=tables.first_offset,
+            elsewhere=self._cold,
         )
         self._reader = StateReader(
             self._store,
@@ -269,6 +274,7 @@ class PortWorker:
         self._pulls = PullService.made(
             KnownTopics(self._store, tables),
             settings,
+            cold=self._cold,
             counts=self._counts,
             contain=lambda error: faults.refusal(error, "pull"),
             clock=environment.clock,
@@ -281,7 +287,8 @@ class PortWorker:
 
     def sources(self) -> list[Pollable]:
         """The inbox, and all sockets behind one descriptor."""
-        return [*self._inbox.sources, self.requests.fileno()]
+        cold = [] if self._cold is None else [self._cold.line.source]
+        return [*self._inbox.sources, self.requests.fileno(), *cold]
 
     def sleep_ms(self, now_ns: int) -> int:
         """Milliseconds until the first deadline; 0 while queues with holds wait to be looked at."""
@@ -294,7 +301,10 @@ class PortWorker:
             for deadline in deadlines
             if deadline is not None
         ]
-        return min([*waits, LOOK_AGAIN_MS])
+        wait_ms = min([*waits, LOOK_AGAIN_MS])
+        if wait_ms > 0 and self.hears_bells(now_ns):
+            self._rest.end(now_ns)
+        return wait_ms
 
     def hears_bells(self, now_ns: int) -> bool:
         """True while somebody waits for messages, or for this node to lead.
@@ -339,8 +349,11 @@ class PortWorker:
     def close(self) -> None:
         """End all connections."""
         self.requests.close()
+        if self._cold is not None:
+            self._cold.line.close()
         self._counts.release()
         self._raft.close()
+        self._rest.close()
 
 
 def run(role: Role, settings: Settings, stop: StopFlag) -> int:

@@ -1,1 +1,1 @@
-"""Hosts by name: what a name stands for, asked of the system's resolver beside all other work."""
+"""Hosts by name, asked of the system's resolver beside all other work; bells that wake a thread."""

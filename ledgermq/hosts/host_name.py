@@ -12,11 +12,11 @@ from __future__ import annotations
 import ipaddress
 import math
 import os
-import select
 import socket
 import threading
-from contextlib import suppress
 from typing import NamedTuple
+
+from ledgermq.hosts.wake_bell import WakeBell, new_bell, wait_for_descriptors
 
 ANSWER_S = 5.0
 """Who has waited so long for an answer is told that there is none; a late one is taken all the
@@ -26,7 +26,9 @@ ADDRESSES_MAX = 64
 """Most addresses of one name; more are left out, whatever its records say."""
 
 _UNKNOWN = frozenset(
-    {socket.EAI_NONAME, socket.EAI_NODATA, getattr(socket, "EAI_ADDRFAMILY", socket.EAI_NONAME)}
+    # Systems have them or not.
+    getattr(socket, name, socket.EAI_NONAME)
+    for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY")
 )
 
 
@@ -46,7 +48,7 @@ class _Question:
 
     def __init__(self) -> None:
         self.answer: HostAnswer | None = None
-        self.bells: set[int] = set()
+        self.bells: set[WakeBell] = set()
 
 
 _lock = threading.Lock()
@@ -70,7 +72,8 @@ class HostName:
         self.addresses: tuple[str, ...] = ()
         self.failure = ""
         self.is_unknown = False
-        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._bell = new_bell()
+        self.descriptor = self._bell.descriptor
         self._question: _Question | None = None
         self._late_at = math.inf
 
@@ -100,10 +103,10 @@ class HostName:
                 except RuntimeError as error:
                     # The machine gives no more threads now.
                     question.answer = HostAnswer((), str(error))
-                    os.eventfd_write(self.descriptor, 1)
+                    self._bell.ring()
                 else:
                     _under_way[self.name] = question
-            question.bells.add(self.descriptor)
+            question.bells.add(self._bell)
         self._question = question
         self._late_at = now + ANSWER_S
 
@@ -121,8 +124,7 @@ class HostName:
             return True
         self._question = None
         self._late_at = math.inf
-        with suppress(BlockingIOError):
-            os.eventfd_read(self.descriptor)
+        self._bell.clear()
         if answer.addresses:
             self.addresses = answer.addresses
         self.failure, self.is_unknown = answer.failure, answer.is_unknown
@@ -130,17 +132,15 @@ class HostName:
 
     def wait(self, seconds: float) -> None:
         """Sleep until ``take`` has an answer, at most so long."""
-        poll = select.poll()
-        poll.register(self.descriptor, select.POLLIN)
-        poll.poll(max(0.0, seconds) * 1_000)
+        wait_for_descriptors((self.descriptor,), seconds)
 
     def close(self) -> None:
         """Wait for no answer any more."""
         with _lock:
             if self._question is not None:
-                self._question.bells.discard(self.descriptor)
+                self._question.bells.discard(self._bell)
                 self._question = None
-            os.close(self.descriptor)
+            self._bell.close()
 
 
 def is_name(host: str) -> bool:
@@ -178,7 +178,7 @@ def _answer(name: str, question: _Question) -> None:
         if _under_way.get(name) is question:
             del _under_way[name]
         for bell in question.bells:
-            os.eventfd_write(bell, 1)
+            bell.ring()
 
 
 def look_up(name: str) -> HostAnswer:
@@ -202,4 +202,5 @@ def _forget_questions() -> None:
     _under_way = {}
 
 
-os.register_at_fork(after_in_child=_forget_questions)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_questions)

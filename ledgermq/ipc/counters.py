@@ -194,6 +194,62 @@ class ObserverCounter(IntEnum):
     REQUESTS_FAILED = auto()
 
 
+class GrpcCounter(IntEnum):
+    """Counters of the process of RocketMQ 5's clients; ``CONNECTIONS`` is how many there are now,
+    ``CLIENTS`` who has told its settings, or said that it lives. ``REFUSED`` connections found no
+    room, or spoke no gRPC; ``DENIED`` calls had a wrong signature, or not the right. ``RELAYED``
+    calls were handed on to the leader, and ``REQUESTS_FAILED`` have met a bug.
+    """
+
+    CONNECTIONS = 0
+    CLIENTS = auto()
+    CALLS = auto()
+    CALLS_REFUSED = auto()
+    MESSAGES = auto()
+    REFUSED = auto()
+    DENIED = auto()
+    THROTTLED = auto()
+    RELAYED = auto()
+    CHECKS = auto()
+    REQUESTS_FAILED = auto()
+
+
+class ColdCounter(IntEnum):
+    """Counters of the process that reads sealed pieces. ``AWAY_SINCE`` is the time, epoch s, since
+    when the place refuses; 0: it does not. ``GONE`` pulls asked for messages that neither the log
+    nor a piece has any more. Up to ``SEALED_POSITION`` pieces that were read through have all of
+    the log; 0 while nobody knows.
+    """
+
+    AWAY_SINCE = 0
+    CACHE_BYTES = auto()
+    PULLS = auto()
+    PULLS_FAILED = auto()
+    GONE = auto()
+    MESSAGES = auto()
+    BYTES = auto()
+    PLACE_READS = auto()
+    PLACE_BYTES = auto()
+    PLACE_REFUSED = auto()
+    DAMAGED = auto()
+    READ_AHEAD = auto()
+    REQUESTS_FAILED = auto()
+    SEALED_POSITION = auto()
+
+
+class SlavesCounter(IntEnum):
+    """Counters of the process that sends the log to slaves of RocketMQ's. ``BEHIND_BYTES`` are
+    those that the slave farthest behind has not reported yet; ``REFUSED`` connections found no
+    room, or asked for what cannot be sent.
+    """
+
+    CONNECTIONS = 0
+    BEHIND_BYTES = auto()
+    BYTES = auto()
+    REFUSED = auto()
+    REQUESTS_FAILED = auto()
+
+
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:
     assert [counter.value for counter in counters] == list(range(len(counters))), counters
     assert len(counters) <= COUNTERS_MAX, counters
@@ -208,4 +264,7 @@ COUNTER_NAMES: Mapping[Role, tuple[str, ...]] = {
     Role.BROKER: _names(BrokerCounter),
     **dict.fromkeys(PORTS, _names(BrokerCounter)),
     Role.OBSERVER: _names(ObserverCounter),
+    Role.GRPC: _names(GrpcCounter),
+    Role.COLD: _names(ColdCounter),
+    Role.SLAVES: _names(SlavesCounter),
 }

@@ -11,7 +11,7 @@ the sequence up, so a reader never waits, not even for a writer that died inside
                                     number of the published settings
     1     written     writer      S position, index, term, count
     2     durable     writer      S position, index, term, flushed_ns
-    3     committed   raft        S position, index, term
+    3     committed   raft*       S position, index, term
     4     dispatched  dispatcher  S position, messages, store_timestamp_ms, changed_ns,
                                     log_generation
     5     put_lock    writer      S holder pid, since_ns, taken, slow, recovered
@@ -24,14 +24,24 @@ the sequence up, so a reader never waits, not even for a writer that died inside
     15    queue_begin dispatcher  S position, waits (0/1)
     16    proof       raft        S majority_ns, disk_is_sick (0/1), lacks_entries (0/1)
     17    alone       raft        until_ns: before it no other member is elected
+    18    run         raft        what the writer does by itself (``run_cell``); 0: nothing
+    19    rest        dispatcher  until_ns: before it bells do not wake it
+    20    heard       writer      number of the run, tick, round
+    21    led         writer      number of the run, round, tick, matches of five members
     26    released    raft        S position, reason
     27    absent      raft        S names of up to seven members (``ipc/page_slots.py``)
     31    queues      dispatcher  S position
     32-63                         second copies of 1 to 7, 13 to 16, 26, 27 and 31
     64-231 counters   that one    64 counters, eight slots a process (``ipc/counters.py``)
-    232-248 process   that one    those of the port processes and the observer, as 8-12
+    232-251 process   that one    those of all other processes, as 8-12
     256-263 counters  observer    as 64-231
     264-272 times     writer      histograms, three slots each (``ipc/time_histogram.py``)
+    280-287 counters  grpc        as 64-231
+    288-295 counters  cold        as 64-231
+    296-303 counters  slaves      as 64-231
+
+``committed`` is the writer's while ``run`` says so (docs/decisions/0133). ``heard`` and ``led`` are
+written and read with the fence held.
 
 Everything here is disposable: a process that starts again rebuilds its slots from the files. Times
 named ``_ns`` are CLOCK_MONOTONIC, the same for all processes of one boot; ``_ms`` are epoch
@@ -55,9 +65,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from ledgermq.ipc.page_slots import (
+    LED_MAX,
     MAGIC,
     NAMES_MAX,
     HeldBy,
+    Led,
     LogBegin,
     ProcessSlot,
     Proof,
@@ -65,6 +77,8 @@ from ledgermq.ipc.page_slots import (
     QueueBegin,
     Space,
     SpaceState,
+    led_run,
+    lone_run,
     make_file,
     map_file,
     name_cells,
@@ -85,7 +99,7 @@ _PROCESS = 8
 _FIRST_PORT = 5
 _PORT_PROCESS = 232
 _SPACE, _LOG_BEGIN, _QUEUE_BEGIN = 13, 14, 15
-_PROOF, _ALONE = 16, 17
+_PROOF, _ALONE, _RUN, _REST, _HEARD, _LED = 16, 17, 18, 19, 20, 21
 _QUEUES = 31
 _RELEASED = 26
 _ABSENT = 27
@@ -93,6 +107,9 @@ _SECOND_COPY = 32
 _COUNTERS = 64
 _COUNTER_SLOTS = 8
 _OBSERVER_COUNTERS = 256
+_GRPC_COUNTERS = 280
+_COLD_COUNTERS = 288
+_SLAVES_COUNTERS = 296
 COUNTERS_MAX = _COUNTER_SLOTS * FIELDS
 """Counters that each process has."""
 
@@ -105,13 +122,26 @@ _NEVER_READ = -1, None
 
 _READ_ATTEMPTS = 10_000
 
-assert _PROCESS + 5 <= _SPACE < _QUEUE_BEGIN < _PROOF < _ALONE < _RELEASED < _ABSENT < _QUEUES
-assert _QUEUES < _SECOND_COPY < _COUNTERS - _QUEUES
+assert (
+    _PROCESS + 5
+    <= _SPACE
+    < _QUEUE_BEGIN
+    < _PROOF
+    < _ALONE
+    < _RUN
+    < _REST
+    < _HEARD
+    < _LED
+    < _RELEASED
+)
+assert _RELEASED < _ABSENT < _QUEUES < _SECOND_COPY < _COUNTERS - _QUEUES
 
 
 class Role(IntEnum):
     """The processes of a node, numbered as their counters; those of ``PORTS`` serve RocketMQ's
-    clients, where the settings want more processes for that than the broker, and the observer HTTP.
+    clients, where the settings want more processes for that than the broker, the observer HTTP,
+    ``GRPC`` RocketMQ 5's clients, ``COLD`` reads what was sealed, and ``SLAVES`` sends the log to
+    slaves of RocketMQ's.
     """
 
     SUPERVISOR = 0
@@ -136,6 +166,9 @@ class Role(IntEnum):
     PORT_15 = 19
     PORT_16 = 20
     OBSERVER = 21
+    GRPC = 22
+    COLD = 23
+    SLAVES = 24
 
     @property
     def title(self) -> str:
@@ -147,8 +180,11 @@ PORTS = tuple(role for role in Role if _FIRST_PORT <= role < Role.OBSERVER)
 
 assert len(PORTS) == 16
 assert _COUNTERS + Role.OBSERVER * _COUNTER_SLOTS <= _PORT_PROCESS
-assert _PORT_PROCESS + len(PORTS) < _OBSERVER_COUNTERS
-assert (_OBSERVER_COUNTERS + _COUNTER_SLOTS) * SLOT_SIZE <= PAGE_SIZE
+assert _PORT_PROCESS + Role.SLAVES - _FIRST_PORT < _OBSERVER_COUNTERS
+assert _OBSERVER_COUNTERS + _COUNTER_SLOTS <= _GRPC_COUNTERS
+assert _GRPC_COUNTERS + _COUNTER_SLOTS <= _COLD_COUNTERS
+assert _COLD_COUNTERS + _COUNTER_SLOTS <= _SLAVES_COUNTERS
+assert (_SLAVES_COUNTERS + _COUNTER_SLOTS) * SLOT_SIZE <= PAGE_SIZE
 
 
 class PublishedRole(IntEnum):
@@ -465,6 +501,71 @@ class CursorPage:
         """Time until which this node surely leads alone, in CLOCK_MONOTONIC; 0 when it does not."""
         return int(self._cells[_ALONE * FIELDS])
 
+    def publish_run(self, term: Term | None) -> None:
+        """The writer publishes ``committed`` by itself in ``term``, and raft does not; None: raft
+        alone does. To be called with the fence held (``ipc/run_fence.py``).
+        """
+        self._cells[_RUN * FIELDS] = 0 if term is None else lone_run(term)
+
+    def publish_led_run(self, number: int) -> None:
+        """The writer feeds the other members by itself, counts what they hold and publishes
+        ``committed``, in the leader's run of that number. To be called with the fence held, as
+        ``publish_run``, which ends it.
+        """
+        assert number > 0, number
+        self._cells[_RUN * FIELDS] = led_run(number)
+
+    def publish_led(self, led: Led) -> None:
+        """What the leader's writer knows of the members that it feeds. To be called with the fence
+        held, and before a round is begun.
+        """
+        at = _LED * FIELDS
+        matches = [*led.matches, *(-1,) * (LED_MAX - len(led.matches))]
+        for place, value in enumerate((led.number, led.round, led.confirmed, *matches)):
+            self._cells[at + place] = value
+
+    def read_led(self) -> Led:
+        """What ``publish_led`` was given last, and -1 for members that it did not name. To be
+        called with the fence held.
+        """
+        at = _LED * FIELDS
+        number, round_, confirmed, *matches = self._cells[at : at + FIELDS].tolist()
+        return Led(number, round_, confirmed, tuple(matches))
+
+    def publish_follow_run(self, number: int) -> None:
+        """The writer takes what the leader sends it by itself, and publishes ``committed``, in the
+        follower's run of that number. To be called with the fence held, as ``publish_run``, which
+        ends it.
+        """
+        assert number > 0, number
+        self._cells[_RUN * FIELDS] = -number
+
+    def publish_heard(self, number: int, tick: int, round_: int, round_began: int) -> None:
+        """The leader was heard of at ``tick`` in the follower's run ``number``, in that round of
+        heartbeats or a later one, and of the round first at ``round_began``. To be called with the
+        fence held.
+        """
+        cells, at = self._cells, _HEARD * FIELDS
+        cells[at], cells[at + 1], cells[at + 2], cells[at + 3] = number, tick, round_, round_began
+
+    def read_heard(self) -> tuple[int, int, int, int]:
+        """What ``publish_heard`` was given last. To be called with the fence held."""
+        at = _HEARD * FIELDS
+        number, tick, round_, round_began = self._cells[at : at + 4].tolist()
+        return number, tick, round_, round_began
+
+    def run_cell(self) -> memoryview:
+        """The one cell that says whether there is a run: ``lone_run`` of a term, ``led_run`` of a
+        number, or the number of a follower's run, negative; 0: there is none.
+        """
+        return self.lend(_RUN * FIELDS, 1)
+
+    def rest_cell(self) -> memoryview:
+        """The one cell in which the dispatcher says until when bells do not wake it, in
+        CLOCK_MONOTONIC nanoseconds; who begins to wait for it rouses it.
+        """
+        return self.lend(_REST * FIELDS, 1)
+
     def publish_queue_begin(self, position: Position, *, waits: bool) -> None:
         """Queue and index files that only point before ``position`` are gone."""
         self._publish(_QUEUE_BEGIN, (position, int(waits)))
@@ -555,9 +656,15 @@ def _process_slot(role: Role) -> int:
 _PROCESS_AT = tuple(_process_slot(role) * FIELDS for role in Role)
 """First cell of each role's process slot."""
 
+_OWN_COUNTERS = {
+    Role.OBSERVER: _OBSERVER_COUNTERS,
+    Role.GRPC: _GRPC_COUNTERS,
+    Role.COLD: _COLD_COUNTERS,
+    Role.SLAVES: _SLAVES_COUNTERS,
+}
+
 _COUNTERS_AT = tuple(
-    FIELDS * (_OBSERVER_COUNTERS if role is Role.OBSERVER else _COUNTERS + _COUNTER_SLOTS * role)
-    for role in Role
+    FIELDS * _OWN_COUNTERS.get(role, _COUNTERS + _COUNTER_SLOTS * role) for role in Role
 )
 """First cell of each role's counters."""
 

@@ -24,8 +24,11 @@ from ledgermq.model.ids import Index, Position, Term
 _FRAME = Struct("<B7xqqqqq")
 _SIZE = Struct("<I")
 _PACK_ROWS = Struct("<qII")
+_LED_MEMBER = Struct("<qqqB")
 _COUNT = 1
 """The number that says how many records are behind PROPOSE_STATE."""
+
+_FEED_RECORDS = 3
 
 NO_OFFSETS: Mapping[int, int] = {}
 
@@ -189,6 +192,113 @@ class Damaged(NamedTuple):
     position: Position
 
 
+class FollowRun(NamedTuple):
+    """Raft to writer: take by itself what the leader sends it, until raft ends run ``number``.
+
+    Nobody answers: whether the run lasts stands in the cursor page.
+
+    Attributes:
+        last_index: the last entry of the log, which is of ``term`` and the leader's, too.
+        round: the leader's last round of heartbeats that was heard of.
+        leader: its name (``page_slots.names_cells``).
+    """
+
+    number: int
+    term: Term
+    last_index: Index
+    round: int
+    leader: int
+
+
+class FeedFrom(NamedTuple):
+    """Raft to writer: dial the writer of a member, which leads, and take what it sends.
+
+    Attributes:
+        peer: its name (``page_slots.names_cells``).
+        port, host: where this writer is awaited; numeric.
+        pem: certificate and key of this node's raft process, to show.
+        believed: certificate of the other one (DER).
+    """
+
+    peer: int
+    port: int
+    host: str
+    pem: bytes
+    believed: bytes
+
+
+class AwaitFollower(NamedTuple):
+    """Raft to writer: be there for the writer of a member, which follows; ``FollowerStands``
+    answers.
+
+    Attributes:
+        peer: its name (``page_slots.names_cells``).
+        port, host: to listen at; numeric. 0: any port that is free.
+        pem: certificate and key of this node's raft process, to show.
+        believed: certificate of the other one's (DER).
+    """
+
+    peer: int
+    port: int
+    host: str
+    pem: bytes
+    believed: bytes
+
+
+class FollowerStands(NamedTuple):
+    """Writer to raft: how it is with the connection to the writer of ``peer``.
+
+    Attributes:
+        port: 0: there is one; the port at which it is awaited; -1: it cannot be.
+    """
+
+    peer: int
+    port: int
+
+
+class LedMember(NamedTuple):
+    """A member in a leader's run.
+
+    Attributes:
+        name: of ``page_slots.names_cells``.
+        match: the last entry that it holds, and the last one that it was sent.
+        run: number of its own run; 0: it is silent, and nothing is sent to it.
+        votes: it is no learner.
+    """
+
+    name: int
+    match: int
+    run: int
+    votes: int
+
+
+class LeadRun(NamedTuple):
+    """Raft to writer: feed the other members, and count what they hold, until raft ends run
+    ``number``.
+
+    Nobody answers: whether the run lasts stands in the cursor page.
+
+    Attributes:
+        last_index: the last entry of the log that raft knows of; there may be more.
+        round: the last round of heartbeats.
+        begin: the first entry of ``term``.
+        members: all but this one.
+    """
+
+    number: int
+    term: Term
+    last_index: Index
+    round: int
+    begin: Index
+    members: Sequence[LedMember]
+
+
+class RunGivenBack(NamedTuple):
+    """Writer to raft: something in run ``number`` is for raft to judge, and it takes no more."""
+
+    number: int
+
+
 class SnapshotWanted(NamedTuple):
     """Writer to broker: retention keeps log before this position for want of a snapshot."""
 
@@ -208,6 +318,12 @@ Order = (
     | Repaired
     | Damaged
     | SnapshotWanted
+    | FollowRun
+    | RunGivenBack
+    | FeedFrom
+    | AwaitFollower
+    | FollowerStands
+    | LeadRun
 )
 
 
@@ -226,6 +342,12 @@ class OrderKind(IntEnum):
     REPAIRED = 14
     DAMAGED = 15
     SNAPSHOT_WANTED = 16
+    FOLLOW_RUN = 17
+    RUN_GIVEN_BACK = 18
+    FEED_FROM = 19
+    AWAIT_FOLLOWER = 20
+    FOLLOWER_STANDS = 21
+    LEAD_RUN = 22
 
 
 class _Layout(NamedTuple):
@@ -248,6 +370,12 @@ _LAYOUTS: Mapping[Callable[..., Order], _Layout] = {
     Repaired: _Layout(OrderKind.REPAIRED, (1,)),
     Damaged: _Layout(OrderKind.DAMAGED, (2,)),
     SnapshotWanted: _Layout(OrderKind.SNAPSHOT_WANTED, (2,)),
+    FollowRun: _Layout(OrderKind.FOLLOW_RUN, (4, 0, 1, 2, 3)),
+    RunGivenBack: _Layout(OrderKind.RUN_GIVEN_BACK, (4,)),
+    FeedFrom: _Layout(OrderKind.FEED_FROM, (0, 1)),
+    AwaitFollower: _Layout(OrderKind.AWAIT_FOLLOWER, (0, 1)),
+    FollowerStands: _Layout(OrderKind.FOLLOWER_STANDS, (0, 1)),
+    LeadRun: _Layout(OrderKind.LEAD_RUN, (4, 0, 1, 2, 3)),
 }
 _TYPES = {layout.kind: (make, layout.numbers) for make, layout in _LAYOUTS.items()}
 
@@ -272,6 +400,10 @@ def encode(order: Order) -> bytes:
             numbers[_COUNT] = len(records)
         case TopicsChanged() if order.topics is not None:
             records = [json.dumps(dict(order.topics)).encode()]
+        case LeadRun():
+            records = [_LED_MEMBER.pack(*member) for member in order.members]
+        case FeedFrom() | AwaitFollower():
+            records = [order.host.encode("ascii"), order.pem, order.believed]
         case _:
             pass
     parts = [_FRAME.pack(layout.kind, *numbers)]
@@ -305,9 +437,27 @@ def parse(message: bytes) -> Order:
         if isinstance(records[0], PackRows):
             raise ProtocolError("rows of a pack where topics should be")
         return make(*fields, _topics(records[0]))
+    if kind in (OrderKind.FEED_FROM, OrderKind.AWAIT_FOLLOWER):
+        return make(*fields, *_told_of_feed(_records(message)))
+    if kind == OrderKind.LEAD_RUN:
+        return make(*fields, [_led_member(record) for record in _records(message)])
     if len(message) != _FRAME.size:
         raise ProtocolError("order of a wrong size", size=len(message), expected=_FRAME.size)
     return make(*fields)
+
+
+def _led_member(record: bytes | PackRows) -> LedMember:
+    if not isinstance(record, bytes) or len(record) != _LED_MEMBER.size:
+        raise ProtocolError("member of a leader's run of a wrong size")
+    return LedMember(*_LED_MEMBER.unpack(record))
+
+
+def _told_of_feed(records: Sequence[bytes | PackRows]) -> tuple[str, bytes, bytes]:
+    found = [record for record in records if isinstance(record, bytes)]
+    if len(found) != len(records) or len(found) != _FEED_RECORDS or not found[0].isascii():
+        raise ProtocolError("order of a connection without an address and certificates")
+    host, pem, believed = found
+    return host.decode("ascii"), pem, believed
 
 
 def _records(message: bytes) -> list[bytes | PackRows]:

@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.model.errors import StaleGenerationError, StorageError
-from ledgermq.model.ids import NodeId, Position
+from ledgermq.model.ids import NodeId, Position, Term
 
 MAGIC = 0x4547415051_4D4C
 _HEADER_CELLS = 3
 """Magic, version and generation, as in a page of any version."""
+
+
+LED_MAX = 5
+"""Members that a leader's writer feeds at most."""
 
 
 def make_file(path: Path, size: int) -> int:
@@ -148,6 +152,31 @@ class Proof(NamedTuple):
     majority_ns: int
     disk_is_sick: bool
     lacks_entries: bool
+
+
+class Led(NamedTuple):
+    """What a leader's writer knows of the members that it feeds, in run ``number``.
+
+    Attributes:
+        round: its last round of heartbeats.
+        confirmed: tick at which the last round began that a majority has answered; 0: none.
+        matches: the last entry that each of them holds, in the order of the run's members.
+    """
+
+    number: int
+    round: int
+    confirmed: int
+    matches: tuple[int, ...]
+
+
+def lone_run(term: Term) -> int:
+    """What the cell of runs says while the writer commits what this node alone holds."""
+    return 2 * (int(term) + 1)
+
+
+def led_run(number: int) -> int:
+    """What the cell of runs says in the leader's run of that number."""
+    return 2 * number + 1
 
 
 class ProcessSlot(NamedTuple):

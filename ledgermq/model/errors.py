@@ -55,6 +55,14 @@ class ClosedError(ConfigError):
     number = 63
 
 
+class NameUnknownError(ConfigError):
+    """The name of a node stands for no address, as far as the resolver knows; asked anew with the
+    next call.
+    """
+
+    number = 67
+
+
 class NewerVersionError(ConfigError):
     """What is in the log or in a file of the node needs a newer version: nothing is wrong with it.
 
@@ -97,6 +105,15 @@ class NoPermissionError(LedgerError):
     """The topic is not one that clients may use so, or this client may not; names the right."""
 
     number = 23
+
+
+class ConnectDeniedError(NoPermissionError):
+    """The account may not connect to the sockets of a node of this machine, and which group it has
+    to join; or the node does not take the client's keys, or that it has none. The same call would
+    fail again before that is changed.
+    """
+
+    number = 66
 
 
 class GroupUnknownError(LedgerError):
@@ -144,6 +161,24 @@ class NotLeaderError(LedgerError):
     retriable = True
 
 
+class UnreachableError(NotLeaderError):
+    """Nobody takes the connection at any of the addresses, and none of the nodes has answered this
+    client before; nothing was asked or stored. The node may be about to start.
+    """
+
+    number = 64
+
+
+class StrangerError(UnreachableError):
+    """Something answers at the address that is no node of ours; names what it speaks.
+
+    The same call would fail again.
+    """
+
+    number = 65
+    retriable = False
+
+
 class BusyError(LedgerError):
     """A bound was reached and nothing was stored; try again later."""
 
@@ -155,6 +190,15 @@ class QuotaError(BusyError):
     """A quota is used up and nothing was stored or given; ``retry_after_ms`` says for how long."""
 
     number = 36
+
+
+class ColdAwayError(LedgerError):
+    """Old messages cannot be read now from where they are sealed: names the place, since when it is
+    so, and why. Nothing was passed over.
+    """
+
+    number = 68
+    retriable = True
 
 
 class OutcomeUnknownError(LedgerError):

@@ -33,6 +33,8 @@ class Event(StrEnum):
     """The node was started, and does not serve now; the reasons stand in the line."""
     NODE_SERVES = "10db07cb75d64c9ca1ab47889bbcb85b"
     """What kept the node from serving is over."""
+    PLAIN_KERNELS = "a3648ae59a1c49ed8fd5fbdf255d0bbb"
+    """The node starts, and its loops over messages are plain Python."""
 
     # Of its processes.
     PROCESS_DIED = "c54a37c438d044a9b633d849419d2f89"

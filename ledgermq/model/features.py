@@ -80,6 +80,13 @@ LEVELS = (
     FeatureLevel(
         6, "topics over the groups of a cluster: rows of its home that each group follows", "0.3.0"
     ),
+    FeatureLevel(
+        7,
+        "share groups: any number of consumers on one queue",
+        "0.4.0",
+        ("shared", "unshared"),
+        ("share-groups.json",),
+    ),
 )
 """Each kind of change and each table stands at one of them: below that it does not come into the
 log. What a level adds otherwise, as a field of a row, whoever writes it asks for the level."""

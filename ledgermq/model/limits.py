@@ -76,5 +76,9 @@ DEDUPLICATION_WINDOW_MS_MIN = 1_000
 DEDUPLICATION_WINDOW_MS_MAX = 7 * 24 * 60 * 60 * 1_000
 """How long unique ids may count: stored times are compared, which clocks of nodes give."""
 
+KEEP_MS_MAX = 100 * 365 * 24 * 60 * 60 * 1_000
+KEEP_BYTES_MAX = 1 << 60
+"""How old messages get in sealed pieces, and how much of a topic stays there."""
+
 UNIQUE_ID_SIZE_MAX = 128
 """Characters of a unique id that an application gives; a producer's own have 32."""

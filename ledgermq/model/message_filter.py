@@ -47,10 +47,25 @@ class MessageFilter:
         The rules are RocketMQ's (``FilterAPI``): in a list ``*`` is a tag like any other.
 
         Raises:
-            FilterIllegalError: there is no tag between the bars, or there are too many.
+            FilterIllegalError: there is no tag between the bars, or there are too many; or they are
+                joined by ``&&``, though a message has one tag.
         """
         if not isinstance(expression, str):
             raise FilterIllegalError("tags are not a text, as A || B", expression=expression)
+        if "&&" in expression:
+            raise FilterIllegalError(
+                "tags are joined by || alone; an expression with AND is given to by_sql",
+                expression=expression,
+            )
+        return cls.as_rocketmq(expression)
+
+    @classmethod
+    def as_rocketmq(cls, expression: str) -> Self:
+        """``by_tags`` as RocketMQ's clients are understood: ``A && B`` is one tag of that name.
+
+        Raises:
+            FilterIllegalError: there is no tag between the bars, or there are too many.
+        """
         if expression.strip() in ("", ALL_TAGS):
             return cls(FilterKind.TAG, ALL_TAGS)
         tags = frozenset(tag.strip() for tag in expression.split("||")) - {""}

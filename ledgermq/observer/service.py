@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import ssl
-import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -31,6 +29,7 @@ from ledgermq.observer.callers import caller_of
 from ledgermq.observer.health_source import HealthSource
 from ledgermq.observer.http_limits import HttpLimits
 from ledgermq.observer.http_port import HttpPort, listen
+from ledgermq.observer.inquiries.cluster_survey import ClusterSurvey
 from ledgermq.observer.inquiries.inquirer import Sources, members_of
 from ledgermq.observer.metrics.mirror_looks import MirrorLooks
 from ledgermq.observer.metrics.scrapes import Scrapes
@@ -38,9 +37,10 @@ from ledgermq.observer.mirrors.log_source import LogSource
 from ledgermq.observer.mirrors.mirror_pages import MirrorPages
 from ledgermq.observer.pages import Pages
 from ledgermq.observer.tokens import Tokens
-from ledgermq.process import log_lines
+from ledgermq.process.one_loop import bound_memory, entered_page, live
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings import reload
+from ledgermq.sessions.keys.peer_keys import keys_directory
 from ledgermq.sessions.keys.tls_files import server_context
 from ledgermq.store.files.descriptor_cache import connections_allowed
 from ledgermq.wire.mirror_frames import PREFIX as MIRRORS
@@ -83,7 +83,9 @@ class ObserverService:
         asked = ThreadPoolExecutor(2, thread_name_prefix="observer-ask")
         resources.callback(asked.shutdown, wait=False, cancel_futures=True)
         looks = MirrorLooks(settings, page, self._scrapes, asked)
-        self._sources = Sources(paths, source, asked, members_of(settings.http), looks)
+        cluster = ClusterSurvey(keys_directory(settings))
+        members = members_of(settings.http)
+        self._sources = Sources(paths, source, asked, members, looks, cluster=cluster)
         self._console: Console | None = None
         if settings.http.console:
             # Who has no console does not carry its libraries.
@@ -185,44 +187,19 @@ def serve(settings: Settings, stop: StopFlag) -> int:
         ConfigError: ``listen.http`` cannot be listened at, or a file cannot be used.
         StaleGenerationError: the supervisor has made no page, or another version has.
     """
-    _bound_memory(settings.http.memory_bytes_max)
+    bound_memory(settings.http.memory_bytes_max)
     with ExitStack() as resources:
         paths = RuntimePaths(settings.listen.runtime_dir)
-        page = resources.enter_context(CursorPage.attach(paths.cursors))
-        page.enter_process(Role.OBSERVER)
-        log_lines.follow(page)
-        resources.callback(log_lines.follow, None)
+        page = resources.enter_context(entered_page(paths.cursors, Role.OBSERVER))
         observer = ObserverService(settings, page, resources)
         stop.on_reload = lambda: observer.take_settings(reload.take_published(settings))
-        asyncio.run(_turn(observer, page, stop, sleep_max_ms(settings) / 1_000))
+        asyncio.run(_run(observer, page, stop, sleep_max_ms(settings) / 1_000))
     return EXIT_STOPPED
 
 
-async def _turn(
+async def _run(
     observer: ObserverService, page: CursorPage, stop: StopFlag, sleep_max_s: float
 ) -> None:
-    is_told = asyncio.Event()
-    asyncio.get_running_loop().add_reader(stop.fileno(), is_told.set)
     observer.open()
-    while not stop.reason:
-        page.beat(Role.OBSERVER, time.monotonic_ns())
-        observer.sample()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(is_told.wait(), sleep_max_s)
-        if is_told.is_set():
-            is_told.clear()
-            stop.drain()
-        if stop.reload and stop.on_reload is not None:
-            stop.reload = False
-            # Read first: what is taken may be newer than its number, and never older.
-            number = page.settings_number
-            stop.on_reload()
-            page.take_settings(Role.OBSERVER, number)
+    await live(page, Role.OBSERVER, stop, sleep_max_s, observer.sample)
     observer.close()
-
-
-def _bound_memory(bytes_max: int) -> None:
-    """Whoever has the observer take more than that ends it, and nothing else of the node."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = bytes_max if hard == resource.RLIM_INFINITY else min(bytes_max, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))

@@ -37,6 +37,7 @@ ALL_GROUPS = "all"
 _BOTH = {
     "path",
     "nodes",
+    "pieces",
     "selfId",
     "subscribe",
     "subscribePattern",
@@ -56,10 +57,11 @@ _BOTH = {
     "brokerGroups",
     "failOnDeadGroup",
 }
-_BATCH = {"endingOffsets", "endingTimestamp", "pushFilters"}
+_BATCH = {"endingOffsets", "endingTimestamp", "pushFilters", "asOf"}
 _PLACES = {
     "path",
     "nodes",
+    "pieces",
     "brokerGroups",
     "subscribe",
     "subscribePattern",
@@ -138,8 +140,10 @@ class SourceOptions:
     """Options that were checked; see the module.
 
     Attributes:
-        paths: store directories of one group, the preferred one first; empty with ``nodes``.
+        paths: store directories of one group, the preferred one first; empty with the others.
         nodes: addresses of a cluster's nodes.
+        pieces: a place of pieces, and no path nor nodes; else empty.
+        as_of: of pieces, the moment whose messages are read: a time, or ``index=N``; empty: all.
         timeout_ms: how long a cluster may be away.
         typed: whether bodies are fields, too.
         subject: whose schema gives them; None: the topic's.
@@ -174,6 +178,8 @@ class SourceOptions:
     groups: GroupChoice | None = None
     broker_group: str = ""
     answer_ms: int | None = None
+    pieces: str = ""
+    as_of: str = ""
 
     def of_group(self, name: str, nodes: str, *, answer_ms: int | None = None) -> SourceOptions:
         """The same for one group of a cluster, whose nodes have these addresses."""
@@ -292,14 +298,30 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
             options=["path", "selfId"],
             value=given["path"],
         )
-    if bool(paths) == bool(nodes):
+    pieces = given.get("pieces", "").strip()
+    if sum(map(bool, (paths, nodes, pieces))) != 1:
         raise ConfigError(
-            "give either path, store directories, or nodes, addresses of a cluster",
-            options=["path", "nodes"],
+            "give either path, store directories, or nodes, addresses of a cluster, or pieces, a"
+            " place of them",
+            options=["path", "nodes", "pieces"],
+        )
+    as_of = given.get("asOf", "").strip()
+    if as_of and not pieces:
+        raise ConfigError(
+            "a moment is told by pieces alone: seal the log, and name the place",
+            options=["asOf", "pieces"],
+            value=as_of,
+        )
+    if pieces and TYPED in _named_columns(given):
+        raise ConfigError(
+            "schemas are told by nodes and store directories: pieces have bodies as they are",
+            options=["columns", "pieces"],
         )
     return SourceOptions(
         paths=paths,
         nodes=nodes,
+        pieces=pieces,
+        as_of=as_of,
         self_id=given.get("selfId"),
         choice=_choice(given),
         starting=starting,

@@ -91,7 +91,7 @@ class FullCollections:
 Entry = Callable[[Settings, StopFlag], int]
 """Runs a process until it is told to stop; its exit status."""
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl = _libc.prctl
@@ -151,12 +151,21 @@ def keep_freed_memory() -> None:
 
 def die_with(parent_pid: int) -> None:
     """Have the kernel kill this process when ``parent_pid``, its parent, dies."""
-    if _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    _ask_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         # It died between the fork and the call, so no signal will come.
         os._exit(EXIT_BUG)
+
+
+def adopt_orphans() -> None:
+    """Have this process get the children of those below it that die: it can wait for them all."""
+    _ask_kernel(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _ask_kernel(what: int, value: int) -> None:
+    if _prctl(what, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def exit_status_of(error: BaseException) -> int:

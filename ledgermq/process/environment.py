@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import Pollable
+from ledgermq.ipc.run_fence import RunFence
 from ledgermq.model.config.settings import Settings
 from ledgermq.process.clock import Clock
 from ledgermq.process.runtime_paths import RuntimePaths
@@ -74,6 +75,13 @@ class Environment(WorkerEnds, Protocol):
 
     def bell(self, target: Role) -> OrderBell:
         """The way to wake ``target``."""
+
+    def run_fence(self) -> RunFence:
+        """This process's end of the fence between raft and writer; the caller closes it.
+
+        Raises:
+            StorageError: the operating system refused.
+        """
 
     def background(self) -> Executor:
         """What runs work beside the process's loop; the caller shuts it down."""

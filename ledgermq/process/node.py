@@ -11,6 +11,7 @@ import zmq
 
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.doorbell import Bell, Context, Inbox
+from ledgermq.ipc.run_fence import RunFence
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError
 from ledgermq.process import log_lines
@@ -51,6 +52,10 @@ class Surroundings:
     def bell(self, target: Role) -> Bell:
         """The way to wake ``target``."""
         return Bell(self.context, self.paths.directory, self.page, target)
+
+    def run_fence(self) -> RunFence:
+        """That of the runtime directory."""
+        return RunFence(self.paths.run_fence)
 
     def background(self) -> Executor:
         """One thread, begun with the first work."""

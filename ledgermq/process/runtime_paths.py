@@ -23,6 +23,11 @@ class RuntimePaths:
         return self.directory / "append-ring"
 
     @property
+    def run_fence(self) -> Path:
+        """The file whose lock is the fence between raft and a writer that commits by itself."""
+        return self.directory / "run.lock"
+
+    @property
     def control(self) -> Path:
         """The supervisor's control socket."""
         return self.directory / "control.sock"
@@ -56,6 +61,16 @@ class RuntimePaths:
     def http(self) -> Path:
         """The observer's socket for HTTP, with ``listen.http = "unix"``."""
         return self.directory / "http.sock"
+
+    @property
+    def grpc(self) -> Path:
+        """The socket behind the port of gRPC clients, for its process alone."""
+        return self.directory / "grpc.sock"
+
+    @property
+    def cold(self) -> Path:
+        """The socket at which the broker and port processes ask for what was sealed."""
+        return self.directory / "cold"
 
     @property
     def damage(self) -> Path:

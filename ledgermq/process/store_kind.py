@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ledgermq.conversion.conversion_journal import refuse_unfinished
 from ledgermq.conversion.restore_note import refuse_unfinished_restore
+from ledgermq.conversion.understudy_note import refuse_understudy
 from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.errors import ConfigError
 from ledgermq.store.files.file_names import starts_in
@@ -51,9 +52,12 @@ def check_kind(paths: StorePaths, settings: Settings) -> None:
 
     Raises:
         ConfigError: it holds another kind of log, or another member's; or it is in the middle of a
-            conversion from one kind to the other, or of a restore. Names the command that helps.
+            conversion from one kind to the other, or of a restore; or it follows a RocketMQ master
+            (``ledgermq understudy``). Names the command that helps.
+        CorruptLogError, StorageError: a note of these cannot be read.
     """
     refuse_unfinished_restore(paths.root)
+    refuse_understudy(paths.root)
     refuse_unfinished(paths.root)
     if settings.node.witness:
         _check_witness(paths)

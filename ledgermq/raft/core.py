@@ -17,6 +17,8 @@ members count for nothing.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from ledgermq.formats.kernels.kernel import SteadyLine
 from ledgermq.model.errors import BusyError, ConfigError, NotLeaderError
 from ledgermq.model.ids import Index, NodeId, Term
@@ -40,7 +42,7 @@ from ledgermq.raft.messages import (
     VoteReply,
 )
 from ledgermq.raft.quorum import has_majority
-from ledgermq.raft.roles import candidate, follower, leader, transfer
+from ledgermq.raft.roles import candidate, follower, leader, led, transfer
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState, Policy, WriterState
 from ledgermq.raft.roles.progress import ProgressMode
@@ -518,6 +520,201 @@ class RaftCore:
         """
         lead = self._state.leadership
         return None if lead is None else leader.alone_until(self._state, lead)
+
+    @property
+    def commits_alone(self) -> bool:
+        """Whether what this node holds is committed by that alone, as long as no event comes: it
+        leads a group in which nobody else is asked, something of its term is committed, and nothing
+        is about to change that.
+        """
+        state = self._state
+        lead = state.leadership
+        return (
+            lead is not None
+            and not lead.progress
+            and state.membership.members == {state.node}
+            and state.writer is WriterState.GRANTED
+            and not (lead.change_proposed or lead.transfer)
+            and state.history.index <= state.commit
+            and leader.has_committed(state, lead)
+        )
+
+    @property
+    def follows_level(self) -> bool:
+        """Whether the writer may take by itself what the leader sends next: this node follows, all
+        of its log is surely the leader's and ends in this term, and who belongs to the group is
+        settled.
+        """
+        state = self._state
+        log = state.log
+        membership = state.membership
+        return (
+            state.role is RaftRole.FOLLOWER
+            and state.leader is not None
+            and state.writer is WriterState.IDLE
+            and bool(log.terms)
+            and log.terms[-1] == state.term
+            and state.following.verified == log.last_index
+            and state.history.index <= state.commit
+            and state.node in membership.voters - membership.witnesses
+            and state.lost is None
+            and not (state.sick or state.full or state.outdated or state.forwarded_reads)
+        )
+
+    @property
+    def heard_round(self) -> int:
+        """The leader's last round of heartbeats that this follower has heard of."""
+        return self._state.following.round
+
+    def run_begins(self) -> None:
+        """The writer takes by itself what the leader sends it: what it may leave behind that was
+        not told when it dies is of this term.
+        """
+        assert self.follows_level
+        self._state.granted_term = self._state.term
+
+    def run_told(
+        self,
+        last: EntryId,
+        *,
+        held: Index,
+        commit: Index,
+        heard: int,
+        round_: int,
+        round_began: int,
+    ) -> None:
+        """What the writer has done by itself, up to now: to be told before any other event comes.
+
+        Args:
+            last: last entry of the log; those behind what was known are the leader's.
+            held: last one that counts for an acknowledgement.
+            commit: what it has published.
+            heard: tick at which the leader was heard of last.
+            round_: the last one of the leader's rounds.
+            round_began: tick at which that was heard of first.
+        """
+        follower.run_told(
+            self._state,
+            last,
+            held=held,
+            commit=commit,
+            heard=heard,
+            round_=round_,
+            round_began=round_began,
+        )
+
+    def peer_gone(self, now: int, peer: NodeId) -> int | None:
+        """The connection to ``peer`` has ended, as that of a process does which dies, and as others
+        may, too.
+
+        Returns:
+            ticks until this node campaigns for that, unless a leader is heard of; None: it does
+            not.
+        """
+        state = self._turn(now)
+        return state.election_deadline - now if follower.leader_gone(state, peer) else None
+
+    def run_ended(self) -> Effects:
+        """The writer takes nothing by itself any more, and all that it took was told."""
+        follower.invite_leader(self._state)
+        return self._effects()
+
+    @property
+    def leads_level(self) -> bool:
+        """Whether the writer may feed the other members by itself, once these hold all that they
+        were sent: this node leads, something of its term is committed, and nothing is about to
+        change who counts.
+        """
+        lead = self._state.leadership
+        return lead is not None and led.is_level(self._state, lead)
+
+    def hold_sends(self) -> None:
+        """Send no entries until ``resume_sends``, or until a run of the writer has ended."""
+        led.hold_sends(self._state, holds=True)
+
+    def resume_sends(self) -> Effects:
+        """Send what was held back."""
+        lead = self._state.leadership
+        if lead is None:
+            led.hold_sends(self._state, holds=False)
+        else:
+            led.resume(self._state, lead)
+        return self._effects()
+
+    def matches(self) -> Mapping[NodeId, tuple[Index, bool]]:
+        """The last entry that each other member holds, and whether it holds all that it was sent
+        and lacks little; to be asked of a leader.
+        """
+        lead = self._leading()
+        return {
+            peer: (progress.match, led.is_drained(self._state, progress))
+            for peer, progress in lead.progress.items()
+        }
+
+    @property
+    def round(self) -> tuple[int, Index]:
+        """A leader's last round of heartbeats, and the first entry of its term."""
+        lead = self._leading()
+        assert lead.term_begin is not None
+        return lead.round, lead.term_begin
+
+    def led_run_told(
+        self,
+        last: EntryId,
+        matches: Mapping[NodeId, Index],
+        *,
+        held: Index,
+        commit: Index,
+        confirmed: int,
+        round_: int,
+    ) -> None:
+        """What the writer has done by itself while this node led, up to now: to be told before any
+        other event comes.
+
+        Args:
+            last: last entry of the log.
+            matches: the last entry that each member holds which the writer feeds.
+            held: the last one that counts for an acknowledgement.
+            commit: what it has published.
+            confirmed: tick at which the last round began that a majority has answered; 0: none.
+            round_: the last one of its rounds.
+        """
+        led.told(
+            self._state,
+            last,
+            matches,
+            held=held,
+            commit=commit,
+            confirmed=confirmed,
+            round_=round_,
+        )
+
+    def led_run_ended(self, fed: Collection[NodeId]) -> Effects:
+        """The writer feeds nobody any more, and all that it did was told."""
+        lead = self._state.leadership
+        if lead is None:
+            led.hold_sends(self._state, holds=False)
+        else:
+            led.ended(self._state, lead, fed)
+        return self._effects()
+
+    def led_tick(self, now: int, fed: Collection[NodeId]) -> Effects | None:
+        """Time has come to ``deadline`` while the writer feeds ``fed``, and what it has done was
+        told: messages to the others. None: it is for ``tick`` to judge, and nothing has changed.
+        """
+        state = self._turn(now)
+        lead = state.leadership
+        if lead is None or not led.is_level(state, lead) or transfer.preferred_now(state, lead):
+            return None
+        led.tick(state, lead, fed)
+        return self._effects()
+
+    def silent_for(self, peer: NodeId) -> int:
+        """Ticks since ``peer`` was heard of; 0 unless this node leads and feeds it."""
+        state = self._state
+        lead = state.leadership
+        progress = None if lead is None else lead.progress.get(peer)
+        return 0 if progress is None else state.now - progress.heard
 
     @property
     def lacks_entries(self) -> bool:

@@ -121,6 +121,14 @@ def encode_message(message: Message) -> bytes:  # noqa: PLR0911 - one for each k
             return _head(_Kind.ATTEST, message) + _ATTEST.pack(message.last, message.round)
 
 
+def is_accepted(data: memoryview | bytes, term: Term) -> bool:
+    """Whether this is a reply of ``term`` that takes what was sent, and says nothing else."""
+    if len(data) != REPLY.size:
+        return False
+    kind, version, of_term, *_, flags = REPLY.unpack_from(data)
+    return (kind, version, of_term) == (_REPLY_KIND, VERSION, term) and flags & ~_FIT == _ACCEPTED
+
+
 def decode_message(data: bytes | memoryview) -> Message:
     """The message in ``data``.
 

@@ -246,6 +246,10 @@ class Alone:
     def open_at(self, last: Index, position: Position) -> None:
         """Do nothing: no entry is read for another member."""
 
+    def grown_to(self, last: Index, position: Position) -> NoReturn:
+        """Nobody sends entries of a plain log."""
+        raise AssertionError(_NO_OTHERS, last, position)
+
     def terms(self, last: EntryId) -> EntryTerms | None:
         return None
 

@@ -151,6 +151,10 @@ def _named(request: Mapping[str, object]) -> NodeId:
     return NodeId(node)
 
 
+LOOKS = ("status", "why-no-leader")
+"""Verbs by which nothing changes."""
+
+
 class RaftControl(PolledControl):
     """Owned by the raft process."""
 
@@ -164,8 +168,12 @@ class RaftControl(PolledControl):
         *,
         memberships: MembershipLog | FixedMembership,
         level_in_force: Callable[[], int],
+        before_change: Callable[[], None],
     ) -> None:
         """Listen at ``path``.
+
+        Args:
+            before_change: called before the core is asked for more than how things stand.
 
         Raises:
             ConfigError: the path is too long for a socket.
@@ -174,6 +182,7 @@ class RaftControl(PolledControl):
         self._core = core
         self._carry_out = carry_out
         self._peers = peers
+        self._before_change = before_change
         members = MembershipControl(core, carry_out, peers, memberships, level_in_force)
         self._answers: Mapping[str, _Answer] = {
             "status": self._status,
@@ -191,6 +200,8 @@ class RaftControl(PolledControl):
         answer = self._answers.get(verb)
         if answer is None:
             raise ProtocolError("unknown verb", verb=verb, expected=tuple(self._answers))
+        if verb not in LOOKS:
+            self._before_change()
         return answer(request)
 
     def _status(self, _request: Mapping[str, object]) -> Mapping[str, object]:

@@ -7,11 +7,8 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.ids import NO_INDEX, NodeId
 from ledgermq.process.environment import Environment
 from ledgermq.raft.core import RaftCore
-from ledgermq.raft.timing import FlowLimits, Timing
+from ledgermq.raft.timing import TICK_NS, FlowLimits, Timing
 from ledgermq.raft_node.term_file import TermFile
-
-TICK_NS = 1_000_000
-"""The core's time: milliseconds."""
 
 MESSAGES_PER_TURN_MAX = 64
 """Most messages of peers that a raft process takes before it looks at anything else."""

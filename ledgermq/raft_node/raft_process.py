@@ -1,8 +1,10 @@
 """The raft process: the consensus core at work between its peers and this node's writer.
 
 It alone writes ``ROOT/ledgermq/term``, DLedger's ``currterm``, the cursors ``committed`` and
-``grant``, and the append ring. It reads the cursors ``written`` and ``durable``, and the log. It
-never writes the log: what it wants in it goes through the append ring to the writer.
+``grant``, and the append ring; while all is steady it lets the writer run, and
+publish ``committed`` itself (docs/decisions/0133). It reads the cursors ``written`` and
+``durable``, and the log. It never writes the log: what it wants in it goes through the append ring
+to the writer.
 """
 
 from __future__ import annotations
@@ -17,7 +19,16 @@ from ledgermq.ipc.counters import BrokerCounter, RaftCounter
 from ledgermq.ipc.cursor_page import Grant, LogCursor, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS, Pollable, StopFlag
-from ledgermq.ipc.orders import Damaged, Followed, Granted, Ready, Repaired, parse
+from ledgermq.ipc.orders import (
+    Damaged,
+    Followed,
+    FollowerStands,
+    Granted,
+    Ready,
+    Repaired,
+    RunGivenBack,
+    parse,
+)
 from ledgermq.members.log_replacement import is_complete
 from ledgermq.members.log_trouble import LogDamagedError, has_others, report
 from ledgermq.members.roster import ToldGroup, encode_group
@@ -33,16 +44,18 @@ from ledgermq.process.port_roles import port_roles
 from ledgermq.process.worker_main import run_worker
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import NO_EFFECTS, AppendEntries, Effects, LeaderChange
-from ledgermq.raft.message_codec import decode_message, encode_message
+from ledgermq.raft.message_codec import decode_message, encode_message, is_accepted
 from ledgermq.raft.messages import Append, Attest, EntryId, Message, RaftRole
 from ledgermq.raft.roles.node_state import WriterState
-from ledgermq.raft.timing import NEVER
+from ledgermq.raft.timing import NEVER, TICK_NS
 from ledgermq.raft_node.alone import Alone
 from ledgermq.raft_node.entries.membership_log import Told
+from ledgermq.raft_node.followed_runs import FollowedRuns
+from ledgermq.raft_node.led_runs import LedRuns
 from ledgermq.raft_node.peers.peer_group import PeerGroup
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_control import RaftControl
-from ledgermq.raft_node.raft_core import MESSAGES_PER_TURN_MAX, TICK_NS, new_core
+from ledgermq.raft_node.raft_core import MESSAGES_PER_TURN_MAX, new_core
 from ledgermq.raft_node.replicated import Replicated
 from ledgermq.raft_node.shipping.shipping import LogArrivedError
 from ledgermq.raft_node.slow_looks import SlowLooks
@@ -51,10 +64,14 @@ from ledgermq.raft_node.witness import witness_process
 from ledgermq.raft_node.writer_link import KEEP_ALL, WriterLink
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.recovery.log_damage import damage_path, read_damage
+from ledgermq.wire.run_frames import RunFrame, RunKind, decode_run_frame, is_run_frame
 
 logger = logging.getLogger(__name__)
 
 _INBOX, _PEERS, _CONTROL, _LOG = 1, 2, 4, 8
+
+HELD_LOOK_MS = 5
+"""While entries are held back for a run, it is looked so often whether it can begin."""
 
 _UNSEEN = LogCursor(Position(-1), Index(-2), Term(-1))
 """No cursor is like that: the next look at the page finds a change."""
@@ -83,21 +100,25 @@ class RaftWorker:
         self._peers = peers
         # Nothing rings when a peer refuses this node, or its handshake fails.
         self._look_again_ms = LOOK_AGAIN_MS if peers.sources else SLEEP_MAX_MS
-        self._writer = WriterLink(
-            environment.bell(Role.WRITER), environment.paths.append_ring, environment.clock
-        )
+        # An earlier raft process may have let the writer run: what is committed stands still now.
+        self._fence = environment.run_fence()
+        self._runs = False
+        self._take_run_back()
+        writer_bell = environment.bell(Role.WRITER)
+        self._writer = WriterLink(writer_bell, environment.paths.append_ring, environment.clock)
         self._dispatcher = environment.bell(Role.DISPATCHER)
         self._readers = [environment.bell(role) for role in (Role.BROKER, *port_roles(settings))]
+        self._is_fed = settings.raft.direct_writers and settings.store.log.has_terms
         self._waits_for_sync = settings.ack.mode is AckMode.MAJORITY_FSYNC
         self._core = new_core(environment, term_file)
         self._log: Replicated | Alone = (
-            Replicated(environment, self._core, peers, self._writer)
+            Replicated(environment, self._core, peers, self._writer, send=peers.send)
             if settings.store.log.has_terms
             else Alone(environment)
         )
         self._memberships = self._log.memberships
         self._looks = SlowLooks(
-            environment, self._core, peers, self._writer, self._log, carry_out=self._carry_out
+            environment, self._core, peers, self._writer, self._log, carry_out=self._carry_out_look
         )
         self._inbox = environment.inbox
         self._control = RaftControl(
@@ -108,6 +129,7 @@ class RaftWorker:
             peers,
             memberships=self._memberships,
             level_in_force=self._level_in_force,
+            before_change=self._stop_run,
         )
         # Which part of the process each source is for; 0: the loop's own.
         self._parts: defaultdict[Pollable, int] = defaultdict(int)
@@ -122,12 +144,32 @@ class RaftWorker:
         self._is_cutting = self._was_recovered = False
         self._held = self._written = _UNSEEN
         # Cells of the page: one that has not changed since says that its cursor has not.
-        self._written_cell, self._durable_cell, *_ = self._page.cursor_cells()
+        self._written_cell, self._durable_cell, self._committed_cell, _ = self._page.cursor_cells()
+        self._committed_seen = -1
         self._written_seen = self._durable_seen = -1
         self._marks: deque[LogCursor] = deque()
         self._entries: memoryview | None = None
         self._announced: tuple[Index, ...] = ()
         self._told_group = (-1, b"")
+        self._followed = FollowedRuns(
+            environment.page,
+            self._fence,
+            self._core,
+            writer=writer_bell,
+            peers=peers,
+            waits_for_sync=self._waits_for_sync,
+        )
+        self._led = LedRuns(
+            environment.page,
+            self._fence,
+            self._core,
+            writer=writer_bell,
+            peers=peers,
+            heartbeat=settings.raft.heartbeat_ms,
+            window_bytes=settings.raft.in_flight_bytes,
+            position_behind=self._log.cursor_at,
+            waits_for_sync=self._waits_for_sync,
+        )
         # The page may be older than this process.
         self._alone_until: int | None = -1
         self._publish_alone()
@@ -147,7 +189,9 @@ class RaftWorker:
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while the cursors stand still, every order is answered and none is due."""
-        if self._writer.is_settled:
+        if self._is_left_to_writer:
+            repeat = None
+        elif self._writer.is_settled:
             if self._written_cell[0] != self._written_seen:
                 return 0
             if self._waits_for_sync and self._durable_cell[0] != self._durable_seen:
@@ -159,6 +203,8 @@ class RaftWorker:
         wait = min(self._look_again_ms, self._core_due - now_ns // TICK_NS)
         if repeat is not None and repeat < wait:
             wait = repeat
+        if self._led.holds and wait > HELD_LOOK_MS:
+            wait = HELD_LOOK_MS
         if self._log_wake_ns != NEVER and self._log_wake_ns - now_ns < wait * 1_000_000:
             wait = (self._log_wake_ns - now_ns) // 1_000_000
         return wait if wait > 0 else 0
@@ -169,31 +215,25 @@ class RaftWorker:
         heard, parts = 0, self._parts
         for source in ready:
             heard |= parts[source]
+        if self._runs and (heard & ~_LOG or self._is_run_news(now_ns)):
+            self._stop_run()
         if heard & _INBOX:
             for message in self._inbox.drain(ready):
                 self._take_order(message)
         if heard & _PEERS:
             self._hear_peers(now)
-        if self._writer.is_settled:
-            # The cells first: what is read behind them is as new, or newer, and then seen again.
-            if self._waits_for_sync and self._durable_cell[0] != self._durable_seen:
-                self._durable_seen = self._durable_cell[0]
-                # Before what is written: a membership has to be known before it is sent.
-                held = self._page.read_durable()[0]
-                self._written_seen = self._written_cell[0]
-                self._look_at_written()
-                self._look_at_held(held)
-            elif self._written_cell[0] != self._written_seen:
-                self._written_seen = self._written_cell[0]
-                self._look_at_written()
-        else:
-            self._writer.repeat_when_due(now_ns)
+            self._hear_ends(now)
+        if not self._is_left_to_writer:
+            self._look_at_cursors(now_ns)
         if now >= self._core_due and now >= self._core.deadline:
-            self._carry_out(self._core.tick(now))
-        self._publish_alone()
+            self._tick(now)
+        lead = self._core.line.state.leadership
+        if (lead is not None or self._alone_until is not None) and not self._led.is_running:
+            self._publish_alone()
         if now_ns >= self._looks.due_ns:
-            self._looks.turn(now_ns)
+            self._look_around(now_ns)
         if heard & _CONTROL:
+            self._learn()
             self._control.serve(now_ns)
         if (
             heard & _LOG
@@ -201,10 +241,129 @@ class RaftWorker:
             or now_ns >= self._log_due_ns
             or now_ns >= self._log_wake_ns
         ):
+            self._learn()
             self._log.turn(ready, now_ns)
             self._log_due_ns = self._log.due_ns
             wait = self._log.sleep_ms(now_ns)
             self._log_wake_ns = NEVER if wait is None else now_ns + wait * 1_000_000
+        if self._is_fed or (lead is not None and not lead.progress):
+            self._look_whether_it_runs(now_ns)
+
+    @property
+    def _is_left_to_writer(self) -> bool:
+        """Whether the writer does by itself what is of the steady state."""
+        return self._runs or self._followed.is_running or self._led.is_running
+
+    def _learn(self) -> None:
+        """Tell the core what the writer has done by itself, in a run with other members."""
+        self._followed.learn()
+        self._led.learn()
+
+    def _tick(self, now: int) -> None:
+        """Time has come to the core's deadline; in a run the core may not know yet whom the writer
+        has heard of since.
+        """
+        if self._followed.is_running:
+            self._followed.learn()
+            if now < self._core.deadline:
+                return
+            self._stop_run()
+        elif self._led.is_running:
+            self._led.learn()
+            effects = self._core.led_tick(now, self._led.fed) if self._led.is_alive(now) else None
+            if effects is not None:
+                for peer, message in effects.send:
+                    self._send(peer, message)
+                return
+            self._stop_run()
+        self._carry_out(self._core.tick(now))
+
+    def _carry_out_look(self, effects: Effects) -> None:
+        """Something is wrong with this node, or right again: its writer has not been told."""
+        if self._followed.is_running or self._led.is_running:
+            self._stop_run()
+        self._carry_out(effects)
+
+    def _look_around(self, now_ns: int) -> None:
+        self._learn()
+        self._looks.turn(now_ns)
+
+    def _look_whether_it_runs(self, now_ns: int) -> None:
+        if self._is_left_to_writer:
+            return
+        core = self._core
+        if self._led.holds or (self._is_fed and core.granted and not core.commits_alone):
+            if self._led.look(now_ns):
+                self._carry_out(core.resume_sends())
+        elif not self._writer.is_settled:
+            return
+        elif core.commits_alone:
+            self._begin_run()
+        elif self._is_fed:
+            self._followed.look(now_ns)
+
+    def _look_at_cursors(self, now_ns: int) -> None:
+        """Look at what the writer has written and synced; or have it answer what it was told."""
+        if not self._writer.is_settled:
+            self._writer.repeat_when_due(now_ns)
+        # The cells first: what is read behind them is as new, or newer, and then seen again.
+        elif self._waits_for_sync and self._durable_cell[0] != self._durable_seen:
+            self._durable_seen = self._durable_cell[0]
+            # Before what is written: a membership has to be known before it is sent.
+            held = self._page.read_durable()[0]
+            self._written_seen = self._written_cell[0]
+            self._look_at_written()
+            self._look_at_held(held)
+        elif self._written_cell[0] != self._written_seen:
+            self._written_seen = self._written_cell[0]
+            self._look_at_written()
+
+    def _is_run_news(self, now_ns: int) -> bool:
+        """Whether it is time to look what the writer has committed: what is let go of the log, and
+        what operators are told, goes by that.
+        """
+        return now_ns >= self._looks.due_ns and self._committed_cell[0] != self._committed_seen
+
+    def _begin_run(self) -> None:
+        """Let the writer commit by itself: until the run ends it needs nothing of this process."""
+        self._runs = True
+        self._committed_seen = self._committed_cell[0]
+        with self._fence:
+            self._page.publish_run(self._core.term)
+        # What it has written before it knew of the run is for it to commit.
+        self._writer.ring()
+
+    def _stop_run(self) -> None:
+        """Commit here again, and take entries; on return the core knows all that the writer has
+        committed, or taken.
+        """
+        if self._followed.is_running:
+            written = self._followed.end(self._environment.clock.monotonic_ns())
+            if written is not None:
+                self._log.grown_to(written.index, written.position)
+            # What was on its way to the writer is lost.
+            self._carry_out(self._core.run_ended())
+        elif self._led.is_running:
+            fed = self._led.fed
+            self._led.end(self._environment.clock.monotonic_ns())
+            # The writer has published it meanwhile.
+            self._alone_until = -1
+            self._carry_out(self._core.led_run_ended(fed))
+        elif self._runs:
+            self._take_run_back()
+        else:
+            return
+        self._held = self._written = _UNSEEN
+        self._written_seen = self._durable_seen = -1
+        self._marks.clear()
+        if self._core.granted:
+            self._look_at_held(self._page.read_committed())
+
+    def _take_run_back(self) -> None:
+        """Let no writer commit by itself any more."""
+        self._runs = False
+        with self._fence:
+            self._page.publish_run(None)
 
     def _hear_peers(self, now: int) -> None:
         """A bounded number of messages: those of direct connections, or else the others."""
@@ -219,6 +378,13 @@ class RaftWorker:
                     return
                 source, parts = received
             first, *rest = parts
+            if self._followed.is_running:
+                self._stop_run()
+            elif self._led.is_running and not is_run_frame(first):
+                if source in self._led.fed and is_accepted(first, self._core.term):
+                    # It is older than the run, or of a member that has just ended its own.
+                    continue
+                self._stop_run()
             if not rest[1:] and line.receive(now, source, first, bool(rest)):
                 self._counters[RaftCounter.MESSAGES_RECEIVED] += 1
                 self._entries = rest[0] if rest else None
@@ -226,6 +392,16 @@ class RaftWorker:
                 self._entries = None
             else:
                 self._take_message(now, source, parts)
+
+    def _hear_ends(self, now: int) -> None:
+        for peer in self._peers.ended():
+            # Whom the writer has heard of since counts.
+            self._followed.learn()
+            wait = self._core.peer_gone(now, peer)
+            if wait is not None:
+                logger.info(
+                    "connection to the leader has ended: leader=%s campaigns_in_ms=%d", peer, wait
+                )
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: those of retention and scrub count from now on."""
@@ -237,6 +413,9 @@ class RaftWorker:
 
     def close(self) -> None:
         """Close files, sockets and the ring; whoever looks at the page sees that nobody leads."""
+        # Without the core, which may be what has failed.
+        self._take_run_back()
+        self._fence.close()
         self._page.publish_alone(0)
         self._page.publish_grant(Grant(self._core.term, False, PageRole.FOLLOWER))
         self._writer.close()
@@ -283,7 +462,17 @@ class RaftWorker:
             self._counters[RaftCounter.ORDERS_REFUSED] += 1
             logger.warning("order refused: %s", error)
             return
+        # The writer is another one, or has given the run back.
+        if isinstance(order, Ready):
+            self._led.forget()
+            self._stop_run()
+        elif isinstance(order, RunGivenBack) and (
+            self._followed.given_back(order.number) or self._led.given_back(order.number)
+        ):
+            self._stop_run()
         match order:
+            case FollowerStands():
+                self._led.stands(order)
             case Damaged() | Repaired():
                 self._log.take_order(order)
             case Ready():
@@ -357,6 +546,9 @@ class RaftWorker:
     def _take_message(self, now: int, source: NodeId, parts: list[memoryview]) -> None:
         self._counters[RaftCounter.MESSAGES_RECEIVED] += 1
         try:
+            if is_run_frame(parts[0]):
+                self._take_run_frame(source, decode_run_frame(parts[0]))
+                return
             if self._log.take(source, parts):
                 return
             message = decode_message(parts[0])
@@ -373,12 +565,22 @@ class RaftWorker:
         self._carry_out(self._core.receive(now, source, message))
         self._entries, self._announced = None, ()
 
+    def _take_run_frame(self, source: NodeId, frame: RunFrame) -> None:
+        if frame.kind is RunKind.BEGINS:
+            self._followed.begins(source, frame.number)
+        elif frame.kind is RunKind.INVITED:
+            now_ns = self._environment.clock.monotonic_ns()
+            self._followed.invited(source, frame.number, now_ns)
+        elif self._led.take(source, frame):
+            self._stop_run()
+
     def _carry_out(self, effects: Effects) -> None:
         """Carry out effects in the order that ``Effects`` demands."""
         # Whatever goes the long way may have work for the core at once: a new leader says so.
         self._core_due = 0
         if effects is NO_EFFECTS:
             return
+        self._stop_run()
         # Before anybody hears of it that this node leads no more, or hands over.
         self._publish_alone()
         if effects.persist is not None:
@@ -403,7 +605,9 @@ class RaftWorker:
             self._noted = note
 
     def _publish_alone(self) -> None:
-        """Asked in every turn: answers to a round of heartbeats come by many ways."""
+        """Asked in every turn: answers to a round of heartbeats come by many ways. In a leader's
+        run it is the writer's to publish, which knows of them at once.
+        """
         until = self._core.alone_until()
         if until != self._alone_until:
             self._alone_until = until
@@ -529,6 +733,7 @@ class RaftWorker:
     def _tell_leader(self, change: LeaderChange) -> None:
         # What was said before is news again.
         self._noted = ""
+        self._led.forget()
         logger.info(
             "term=%d role=%s leader=%s",
             change.term,

@@ -7,7 +7,7 @@ What the raft process does with its log beside consensus is either this, for a D
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import LogCursor, Role
@@ -34,6 +34,8 @@ from ledgermq.wire.repair_frames import is_repair_frame
 
 logger = logging.getLogger(__name__)
 
+Send = Callable[[NodeId, Sequence[bytes]], bool]
+
 SCRUB_LOOK_NS = 100_000_000
 """Nanoseconds between two looks at what is done beside consensus, unless something rings: messages
 wait for the turns between."""
@@ -54,8 +56,13 @@ class Replicated:
         core: RaftCore,
         peers: Peers,
         writer: WriterLink,
+        *,
+        send: Send,
     ) -> None:
         """Nothing is read before ``open_at``.
+
+        Args:
+            send: hands entries to a member, to its raft process or to its writer.
 
         Raises:
             CorruptLogError, StorageError: what the store remembers of memberships cannot be read.
@@ -82,7 +89,7 @@ class Replicated:
             core,
             environment.page,
             self._exchange,
-            send=peers.send,
+            send=send,
             suspect=self._suspect,
         )
 
@@ -174,6 +181,14 @@ class Replicated:
         """
         self._exchange.open_at(last, position)
         self._scrub.open(self._exchange.places)
+
+    def grown_to(self, last: Index, position: Position) -> None:
+        """The writer has appended entries by itself, and ends with ``last``, at ``position``.
+
+        Raises:
+            CorruptLogError, StorageError: it cannot be read.
+        """
+        self._exchange.grown_to(last, position)
 
     def terms(self, last: EntryId) -> EntryTerms | None:
         """The terms of all entries up to ``last``; None where they have none.

@@ -26,9 +26,9 @@ from ledgermq.raft.effects import Effects
 from ledgermq.raft.messages import RaftRole
 from ledgermq.raft.roles.progress import ProgressMode
 from ledgermq.raft.status import CoreStatus, PeerStatus
+from ledgermq.raft.timing import TICK_NS
 from ledgermq.raft_node.alone import Alone
 from ledgermq.raft_node.peers.peers import Peers
-from ledgermq.raft_node.raft_core import TICK_NS
 from ledgermq.raft_node.replicated import Replicated
 from ledgermq.raft_node.writer_link import WriterLink
 

@@ -46,6 +46,9 @@ RETRIES_VERSION = 121
 REPLY = 1
 ONEWAY = 2
 
+BINARY_CODE_MAX = 2**15 - 1
+"""Larger codes, as those of POP, have no binary header."""
+
 HEADER_SIZE_MAX = 1024 * 1024
 """The longest properties, each character escaped in JSON, are a fifth of this."""
 
@@ -354,6 +357,8 @@ def _encode_binary(command: Command) -> bytes:
         )
     except struct.error as error:
         raise ProtocolError(
-            "code has no binary header: it has 16 bits there", code=command.code, limit=2**15 - 1
+            "code has no binary header: it has 16 bits there",
+            code=command.code,
+            limit=BINARY_CODE_MAX,
         ) from error
     return b"".join((fixed, remark, _VALUE_SIZE.pack(len(fields)), fields))

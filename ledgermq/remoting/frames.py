@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ledgermq.formats.first_bytes import REMOTING_FRAME_MAX, Spoken, recognise
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.command import LENGTHS_SIZE
 
-FRAME_SIZE_MAX = 16 * 1024 * 1024
 """RocketMQ's default of ``com.rocketmq.remoting.frameMaxLength``, the size field not counted."""
 
 _SIZE_SIZE = 4
 
-_HTTP = "an HTTP request: the console and the metrics have an address of their own (listen.http)"
 _OTHERS = {
-    b"PRI ": "a gRPC client of RocketMQ 5 (rocketmq-clients), which is not served: use the client"
-    " of its language that speaks remoting, as RocketMQ 4's do",
-    **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"), _HTTP),
-    b"\x16\x03": "TLS, which this port does not speak (remoting.tls_mode)",
+    Spoken.GRPC: "a gRPC client of RocketMQ 5 (rocketmq-clients): it has an address of its own"
+    " (listen.grpc)",
+    Spoken.HTTP: "an HTTP request: the console and the metrics have an address of their own"
+    " (listen.http)",
+    Spoken.TLS: "TLS, which this port does not speak (remoting.tls_mode)",
+    Spoken.ZEROMQ: "a client of LedgerMQ's own, or another one of ZeroMQ: it connects to the"
+    " addresses of listen.produce and listen.consume",
 }
-"""Who else connects, by the first bytes; as sizes they are above any limit."""
+"""Who else connects; their first bytes, as sizes, are above any limit."""
 
 
 class FrameSplitter:
@@ -31,7 +33,7 @@ class FrameSplitter:
 
     __slots__ = ("_limit", "_need", "_parts", "waiting")
 
-    def __init__(self, limit: int = FRAME_SIZE_MAX) -> None:
+    def __init__(self, limit: int = REMOTING_FRAME_MAX) -> None:
         self._limit = limit
         self._parts: list[bytes] = []
         self.waiting = 0
@@ -82,9 +84,9 @@ class FrameSplitter:
 
     def _no_frame(self, field: bytes) -> ProtocolError:
         """What to say of what is no size: of other protocols, in words."""
-        for begin, who in _OTHERS.items():
-            if field.startswith(begin):
-                return ProtocolError(f"not RocketMQ's remoting protocol, but {who}")
+        who = _OTHERS.get(recognise(field))
+        if who is not None:
+            return ProtocolError(f"not RocketMQ's remoting protocol, but {who}")
         return ProtocolError(
             "frame of a size that is not allowed",
             size=int.from_bytes(field, "big"),

@@ -21,10 +21,11 @@ together."""
 
 
 class ConsumeType(IntEnum):
-    """Whether the client's library pulls by itself."""
+    """Whether the client's library pulls by itself, or takes messages singly."""
 
     CONSUME_ACTIVELY = 0
     CONSUME_PASSIVELY = 1
+    CONSUME_POP = 2
 
 
 class MessageModel(IntEnum):

@@ -134,8 +134,13 @@ class AccessGate:
         return self.settings.enabled
 
     def lets_key_in(self, key: bytes) -> bytes | None:
-        """What a guard is to answer about a CURVE key: the key itself, None when it is nobody's."""
+        """What a guard is to answer about a CURVE key: the key itself, None when it is nobody's.
+
+        Raises:
+            LedgerError: it may be somebody's of whom is not known yet; ask again.
+        """
         if self.is_on and self.users.owner_of(key.decode()) is None:
+            self.check_users()
             return None
         return key
 
@@ -277,7 +282,8 @@ class ClientRights:
             return
         if not self.peer.is_local and not settings.admin_over_clients:
             raise NoPermissionError(
-                "admin calls are taken from this machine's unix socket alone",
+                "admin calls are taken from this machine's unix sockets alone: ipc:// and the"
+                " node's listen.runtime_dir",
                 client=who.name,
                 verb=verb,
                 setting="access.admin_over_clients",

@@ -4,8 +4,10 @@
     --count M   how many seeds, one after the other (1)
     --storm     elections follow one another at once, whatever the seed says
     --spoil     disks turn bits and lose pages of what was synced, whatever the seed says
+    --fed       writers feed one another in all of them, and not in half
     --services  with brokers, and clients of all that they do
     --witness   with a witness that holds no bodies, and a member that is lost for good
+    --lone      groups of one, which become larger and of one again
     --repeat    clients that are cut off while others write more than is looked at, and then repeat
     --idle      queues that fall idle while logs are deleted and shipped, and nothing else
     --cluster   clusters of groups, their home and its documents, and nothing else
@@ -24,7 +26,7 @@ from functools import partial
 
 from ledgermq.sim.cluster.cluster_run import run_cluster_seed
 from ledgermq.sim.runs.idle_queues import run_idle_seed
-from ledgermq.sim.runs.runs import FaultRun, RepeatRun, WitnessRun, run_seed
+from ledgermq.sim.runs.runs import FaultRun, LoneRun, RepeatRun, WitnessRun, run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
 
 TRACE_LINES = 150
@@ -34,6 +36,7 @@ Seen = tuple[str, Sequence[str], Mapping[str, int]]
 
 _KINDS: Mapping[str, type[FaultRun]] = {
     "witness": WitnessRun,
+    "lone": LoneRun,
     "repeat": RepeatRun,
     "services": ServiceRun,
 }
@@ -50,8 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=1, metavar="M", help="how many seeds")
     parser.add_argument("--storm", action="store_true", help="elections and nothing else")
     parser.add_argument("--spoil", action="store_true", help="disks spoil what was synced")
+    parser.add_argument("--fed", action="store_true", help="writers feed one another in all")
     parser.add_argument("--services", action="store_true", help="with brokers and their clients")
     parser.add_argument("--witness", action="store_true", help="with a witness without bodies")
+    parser.add_argument("--lone", action="store_true", help="groups of one that become larger")
     parser.add_argument("--repeat", action="store_true", help="clients that repeat late")
     parser.add_argument("--idle", action="store_true", help="idle queues, deleted logs, shipping")
     parser.add_argument("--cluster", action="store_true", help="groups, their home, documents")
@@ -61,14 +66,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(options, _idle, "--idle --seed {}")
     if options.cluster:
         return _run(options, _cluster, "--cluster --seed {}")
-    flags = [f" --{one}" for one in ("storm", "spoil") if vars(options)[one]]
+    flags = [f" --{one}" for one in ("storm", "spoil", "fed") if vars(options)[one]]
     flags += [f" --{one}" for one in _KINDS if vars(options)[one]][:1]
     return _run(options, partial(_group, options), f"--seed {{}}{''.join(flags)}")
 
 
 def _group(options: argparse.Namespace, seed: int) -> Seen:
     make = next((_KINDS[one] for one in _KINDS if vars(options)[one]), FaultRun)
-    found = run_seed(seed, storm=options.storm, spoils=options.spoil or None, make=make)
+    found = run_seed(
+        seed,
+        storm=options.storm,
+        spoils=options.spoil or None,
+        fed=options.fed or None,
+        make=make,
+    )
     figures = {name: getattr(found, name) for name in ("committed", "acknowledged", "leaders")}
     return found.failure, found.history[-TRACE_LINES:], figures
 

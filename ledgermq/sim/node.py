@@ -15,9 +15,11 @@ from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.orders import TopicsChanged, encode
+from ledgermq.ipc.run_fence import RunFence
 from ledgermq.model.config import amounts
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.ids import NodeId, Position
+from ledgermq.model.names.message_types import UNSPECIFIED
 from ledgermq.process.environment import Environment
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.raft.core import RaftCore
@@ -28,12 +30,20 @@ from ledgermq.sessions.client_rights import AccessGate
 from ledgermq.sessions.client_socket import ClientSocket
 from ledgermq.sim.machine.client_port import CLIENTS_SOURCE, ClientPort
 from ledgermq.sim.machine.clock import NodeClock
-from ledgermq.sim.machine.compared_line import ComparedLine
+from ledgermq.sim.machine.compared_line import ComparedLine, compared_line
 from ledgermq.sim.machine.disk import Disk
 from ledgermq.sim.machine.events import Events
 from ledgermq.sim.machine.inline_executor import InlineExecutor
 from ledgermq.sim.machine.log_flusher import FlusherMaker
-from ledgermq.sim.machine.network import PEERS_SOURCE, Network, PeersEnd
+from ledgermq.sim.machine.network import (
+    FEED_SOURCE,
+    FOLLOWERS_SOURCE,
+    PEERS_SOURCE,
+    FeedEnd,
+    FollowersEnd,
+    Network,
+    PeersEnd,
+)
 from ledgermq.sim.machine.process import Process, SimulatedBell, SimulatedInbox
 from ledgermq.sim.readers import ROLES, Readers
 from ledgermq.store.files.file_names import file_name
@@ -45,6 +55,11 @@ from ledgermq.writer.writer import WriterWorker
 
 AGAIN = 0.8
 """How probable one more turn of raft is while the others are about to do something."""
+
+TOLD = 0.8
+"""How probable it is that the others hear of the death of raft at once, by their connections to it:
+a host that has lost its power says nothing.
+"""
 
 HELD_NS = 200_000
 """Longest that the writer waits for the processor then, at least: several turns of raft."""
@@ -71,6 +86,7 @@ class Interruptions:
         chance: how probable one is at each point where writer or flusher are about to do something.
         is_under_way: a turn of raft is not over, and the writer's is within it: neither of the two
             may be killed now.
+        is_fenced: the fence is held: who waits for it does not go on.
     """
 
     def __init__(
@@ -78,13 +94,14 @@ class Interruptions:
     ) -> None:
         self.chance = 0.0
         self.is_under_way = False
+        self.is_fenced = False
         self._random = random
         self._flushers = flushers
         self._find_writer = find_writer
 
     def point(self) -> None:
         """Raft is about to look at something."""
-        if self.is_under_way or not self._comes(self.chance):
+        if self.is_under_way or self.is_fenced or not self._comes(self.chance):
             return
         writer = self._find_writer()
         assert writer is not None
@@ -160,6 +177,22 @@ class _Cell:
         return value
 
 
+class SimFence(RunFence):
+    """A process's end of the fence: who holds it is not interrupted by who waits for it."""
+
+    def __init__(self, path: Path, interruptions: Interruptions) -> None:
+        super().__init__(path)
+        self._interruptions = interruptions
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._interruptions.is_fenced = True
+
+    def __exit__(self, *error: object) -> None:
+        self._interruptions.is_fenced = False
+        super().__exit__(*error)
+
+
 @dataclass(slots=True)
 class SimEnvironment:
     """The ``process.environment.Environment`` of one life of a process.
@@ -183,6 +216,9 @@ class SimEnvironment:
             return self.node.living(target)
 
         return SimulatedBell(self.page, target, self.node.events, find)
+
+    def run_fence(self) -> RunFence:
+        return SimFence(self.paths.run_fence, self.node.interruptions)
 
     def background(self) -> Executor:
         return InlineExecutor()
@@ -248,9 +284,13 @@ class Node:
         self._raft_worker: RaftWorker | None = None
         self._raft_page: InterruptedPage | None = None
         self._log: OpenLog | None = None
+        self._feed: FeedEnd | None = None
+        self._followers: FollowersEnd | None = None
 
-    def format(self, *, index_file_size: int, topics: Iterable[str] = ()) -> None:
-        """An empty store with one topic, and ``topics`` of one queue."""
+    def format(
+        self, *, index_file_size: int, topics: Iterable[str] = (), message_type: str = UNSPECIFIED
+    ) -> None:
+        """An empty store with one topic, of that type, and ``topics`` of one queue."""
         assert self.store.index is not None
         for folder in (self.store.data, self.store.index, self.store.own, self.paths.directory):
             folder.mkdir(parents=True)
@@ -258,7 +298,7 @@ class Node:
         with (self.store.index / file_name(0)).open("wb") as file:
             file.truncate(index_file_size)
         table = TopicTable()
-        table.put(table.plan(TOPIC, QUEUES), 0)
+        table.put(table.plan(TOPIC, QUEUES).with_message_type(message_type), 0)
         for name in topics:
             table.put(table.plan(name, 1), 0)
         self.store.topics.parent.mkdir()
@@ -401,9 +441,23 @@ class Node:
                 now_ns=self.clock.monotonic_ns,
                 look=lambda root: EMPTY_DISK,
             )
+            self._feed = self._followers = None
+            if self.settings.raft.direct_writers:
+                self._feed = FeedEnd(self.name, self._network, lambda: process.notify(FEED_SOURCE))
+                self._followers = FollowersEnd(
+                    self.name, self._network, lambda: process.notify(FOLLOWERS_SOURCE)
+                )
             worker = WriterWorker(
-                self._environment(process, page), self._log, self.flushers.of(process), gate
+                self._environment(process, page),
+                self._log,
+                self.flushers.of(process),
+                gate,
+                feed=self._feed,
+                followers=self._followers,
             )
+            for run in (worker.followed, worker.led):
+                if run is not None:
+                    run.line_of = compared_line
         except Exception as error:
             process.alive = False
             self.report(Role.WRITER, error)
@@ -419,9 +473,13 @@ class Node:
             self.raft.end()
         if worker is None or page is None:
             return
-        left = page.read_grant()
+        left, run, alone_ns = page.read_grant(), page.run_cell()[0], page.read_alone_until_ns()
         worker.close()
         page.publish_grant(left)
+        page.publish_alone(alone_ns)
+        page.run_cell()[0] = run
+        if self.random.random() < TOLD:
+            self._network.process_ended(self.name)
         if self._raft_page is not None:
             self._raft_page.close()
         self._raft_worker = self._raft_page = None
@@ -432,6 +490,9 @@ class Node:
         """
         if self.writer is not None:
             self.writer.end()
+        for end in (self._feed, self._followers):
+            if end is not None:
+                end.close()
         if self._log is not None:
             self._log.writer.close()
             self._log = None

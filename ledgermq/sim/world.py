@@ -31,6 +31,7 @@ from ledgermq.model.config.settings import (
 )
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import NodeId
+from ledgermq.model.names.message_types import UNSPECIFIED
 from ledgermq.raft.membership import Membership
 from ledgermq.sim.checks.checker import Checker, NodeEntry
 from ledgermq.sim.checks.observer import Holder, Observer, WitnessObserver
@@ -65,10 +66,12 @@ class Shape:
         staged_ms: for so long rows are kept that nobody commits.
         is_from_outside: the tables that nodes are made with say nothing of the log.
         topics: others than that of the producers, which the tables begin with.
+        message_type: of the producers' topic.
         rows_at_once_max: larger tables of topics are written a second later.
         late_ms: the last member is first started then.
         interruptions: how probable one of raft's turns is at each point (``Interruptions``).
         feature_level: the one in force; brokers, where there are some, know it themselves.
+        is_fed: writers feed one another, as long as raft lets them.
         window: so much of the log is looked at for messages that are sent again, beside the index,
             which groups with readers have.
     """
@@ -87,10 +90,12 @@ class Shape:
     staged_ms: int = SinksSection().staged_reserved_ms
     is_from_outside: bool = False
     topics: tuple[str, ...] = ()
+    message_type: str = UNSPECIFIED
     rows_at_once_max: int = ROWS_AT_ONCE_MAX
     late_ms: int = 0
     interruptions: float = 0.0
     feature_level: int = 0
+    is_fed: bool = False
     window: int = LimitsSection().total_window_bytes
 
 
@@ -370,7 +375,12 @@ class World:
         if node.readers is not None:
             node.readers.is_from_outside = self.shape.is_from_outside
             node.readers.rows_at_once_max = self.shape.rows_at_once_max
-        node.format(index_file_size=self.shape.index_file_size, topics=self.shape.topics)
+        shape = self.shape
+        node.format(
+            index_file_size=shape.index_file_size,
+            topics=shape.topics,
+            message_type=shape.message_type,
+        )
         node.recovered = self._recovered
         node.turned = self._turned
         node.failed = self._failed
@@ -422,6 +432,7 @@ class World:
                 frame_bytes=self.shape.frame_bytes,
                 transfer_timeout_ms=1_000,
                 preferred_leaders=self.shape.preferred,
+                direct_writers=self.shape.is_fed,
             ),
             ack=AckSection(mode=self.shape.ack),
             sinks=SinksSection(staged_reserved_ms=self.shape.staged_ms),
@@ -456,6 +467,7 @@ class World:
         observer = self.observers[node.name]
         if role is Role.WRITER:
             observer.look_at_log(page)
+            observer.look_at_run(page)
             self._cut_group(observer)
             return
         before = observer.standing

@@ -10,6 +10,7 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -135,6 +136,16 @@ class LogReader(MappedLog):
         view = part.files.view(position, part.files.room(position))
         path = part.files.path(position)
         return LogSpan(view, Position(position), part.header_size, path)
+
+    def has_record(self, position: int, size: int, crc: int) -> bool | None:
+        """Whether the ``size`` bytes from ``position`` on have this CRC-32; None where the log does
+        not have that place.
+        """
+        part = self.part_with(position)
+        if part is None:
+            return None
+        files = part.files
+        return files.room(position) >= size and crc32(files.view(position, size)) == crc
 
     def message_at(
         self, physical_offset: int, size: int | None = None, *, check_crc: bool = True

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from ledgermq.formats.epoch_file import EPOCH_FILE
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.names.strange_uses import StrangeUse
 from ledgermq.store import origin_files
+from ledgermq.store.origin_epochs import unconfirmed
 from ledgermq.store.origin_files import TABLE_BYTES_MAX, OriginFiles
 
 
@@ -42,11 +44,13 @@ class UseVerdict(StrEnum):
     """What becomes of a use.
 
     TAKEN: a node goes on with it. KEPT: it stays as it is for RocketMQ, and nothing is lost.
-    REFUSED: messages, topics or offsets would be lost.
+    UNHEEDED: a setting that stays in its table, and nothing here goes by it. REFUSED: messages,
+    topics or offsets would be lost.
     """
 
     TAKEN = "taken"
     KEPT = "kept"
+    UNHEEDED = "not obeyed"
     REFUSED = "refused"
 
 
@@ -100,25 +104,28 @@ OTHER_QUEUES = (StrangeUse.TABLES, StrangeUse.BATCH)
 _WAIT = "start RocketMQ on the directory again"
 _REMEDIES = {
     StrangeUse.TABLES: (
-        "let mqadmin rocksDBConfigToJson -n … -c … -b … write topics, groups and offsets as JSON"
-        " into config/ while the broker runs, stop it in order, and move the folders away: queues"
-        " are built again from the log"
+        "ledgermq migrate take-over makes JSON tables and queue files of them"
+        " (pip install 'ledgermq[rocksdb]')"
     ),
-    StrangeUse.TIMERS: f"{_WAIT}, let it deliver them, and stop it in order",
+    StrangeUse.TIMERS: f"{_WAIT}, let it deliver what waits, and stop it in order",
     StrangeUse.POP: (
         f"{_WAIT}, let the POP consumers read on until nothing is left, end them, wait until what"
         " was handed out is visible again and read, and stop the broker in order"
     ),
-    StrangeUse.BATCH: "let consumers read them, and delete these topics with mqadmin deleteTopic",
-    StrangeUse.COMPACTED: "copy what is to stay to other topics, and delete these",
+    StrangeUse.BATCH: (
+        "let consumers of RocketMQ 5 read them to their ends (mqadmin consumerProgress), and delete"
+        " these topics with mqadmin deleteTopic"
+    ),
+    StrangeUse.COMPACTED: (
+        "have a consumer copy what is to stay to other topics, and delete these with mqadmin"
+        " deleteTopic"
+    ),
     StrangeUse.STATIC: "let consumers read them, and delete these topics",
     StrangeUse.ROCKSDB: (
         f"{_WAIT}, with timers, transactions and POP in RocksDB switched off in broker.conf, let it"
         " deliver what is there, and stop it in order"
     ),
-    StrangeUse.UNCONFIRMED: (
-        "take the directory of the master, after a stop in order with all members in sync"
-    ),
+    StrangeUse.UNCONFIRMED: ("take the directory of the broker that was the master last, whole"),
 }
 
 
@@ -129,7 +136,7 @@ _LOOKS = (
     (StrangeUse.COMPACTED, origin_files.compacted),
     (StrangeUse.STATIC, origin_files.static_topics),
     (StrangeUse.ROCKSDB, origin_files.rocksdb_stores),
-    (StrangeUse.UNCONFIRMED, origin_files.unconfirmed),
+    (StrangeUse.UNCONFIRMED, unconfirmed),
 )
 """What finds each use by the directory's files and tables."""
 
@@ -205,7 +212,7 @@ def refuse_hidden_queues(root: Path) -> None:
         if files.is_ours:
             return
         hidden = [
-            _refused(*found)
+            _use(found)
             for found in (*origin_files.hidden_queues(files), *origin_files.batch_files(files))
         ]
     except OSError as error:
@@ -229,18 +236,31 @@ def _origin_of(root: Path, self_id: str | None, left_behind: Collection[str]) ->
     if not signs:
         has_log = "commitlog" in files.names or mode is Mode.DLEDGER
         return Origin(root, Product.ROCKETMQ_4 if has_log else Product.NONE, mode)
-    refused = [_refused(*found) for found in _strange(files, mode, self_id, frozenset(left_behind))]
+    uses = [_use(found) for found in _strange(files, mode, self_id, frozenset(left_behind))]
+    uses.sort(key=lambda use: use.verdict is not UseVerdict.REFUSED)
     left = [
         Use(name, UseVerdict.KEPT, f"{name} stay behind, as the settings say")
         for name in left_behind
     ]
     kept = [Use(sign, UseVerdict.KEPT, f"{sign} stays as it is, for RocketMQ") for sign in signs]
+    kept += [
+        Use(name, UseVerdict.TAKEN if is_obeyed else UseVerdict.UNHEEDED, what, count)
+        for name, count, what, is_obeyed in _settings(files)
+    ]
     taken = Use("log", UseVerdict.TAKEN, "log, queues, index and JSON tables")
-    return Origin(root, Product.ROCKETMQ_5, mode, signs, (*refused, *left, *kept, taken))
+    return Origin(root, Product.ROCKETMQ_5, mode, signs, (*uses, *left, *kept, taken))
+
+
+def _settings(files: OriginFiles) -> list[tuple[str, int, str, bool]]:
+    try:
+        return list(origin_files.settings_of(files))
+    except origin_files.TooLargeError:
+        # Who looks for what would be lost has said so.
+        return []
 
 
 def _mode(files: OriginFiles) -> Mode:
-    if {"epochFileCheckpoint", "brokerIdentity"} & files.names:
+    if {EPOCH_FILE, "brokerIdentity"} & files.names:
         return Mode.CONTROLLER
     if any(name.startswith("dledger-") for name in files.names):
         return Mode.DLEDGER
@@ -270,5 +290,8 @@ def _strange(
     yield from origin_queues.waiting(files, self_id, left)
 
 
-def _refused(use: StrangeUse, what: str, count: int | None) -> Use:
-    return Use(str(use), UseVerdict.REFUSED, what, count, _REMEDIES[use])
+def _use(found: origin_files.Found) -> Use:
+    if found.is_taken:
+        return Use(str(found.use), UseVerdict.TAKEN, found.what, found.number)
+    remedy = _REMEDIES[found.use]
+    return Use(str(found.use), UseVerdict.REFUSED, found.what, found.number, remedy)

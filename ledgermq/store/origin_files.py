@@ -6,17 +6,20 @@ Read-only; for ``store/origin.py``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.formats.config_json import decode_document
-from ledgermq.formats.store_markers import BLANK, COMMITLOG_BLANK_MAGIC
+from ledgermq.formats.epoch_file import EPOCH_FILE
+from ledgermq.formats.rocksdb_rows import LAYOUTS, QUEUES_FOLDER
 from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.names.message_types import BY_PRIORITY, MESSAGE_TYPE, TYPES_OBEYED
 from ledgermq.model.names.strange_uses import StrangeUse
-from ledgermq.store.files.mapped_files import MappedFiles
+from ledgermq.store.files.file_names import LIGHT_PREFIX
 
 TABLE_BYTES_MAX = 256 * 1024 * 1024
 """Most bytes of a table that is looked at: a million topics have as many."""
@@ -29,11 +32,10 @@ _OF_FIVE = (
     "abort.bak",
     "timerwheel",
     "timerlog",
-    "metadata",
     "batchconsumequeue",
     "compaction",
     "kvStore",
-    "epochFileCheckpoint",
+    EPOCH_FILE,
     "brokerIdentity",
 )
 _OF_FIVE_IN_CONFIG = (
@@ -46,14 +48,20 @@ _OF_FIVE_IN_CONFIG = (
     "topics",
     "subscriptionGroups",
     "consumerOffsets",
+    "metadata",
+    "rdb",
 )
 _ROCKSDB_MARK = "CURRENT"
-_TABLES = {
-    "topics": "topics.json",
-    "subscriptionGroups": "subscriptionGroup.json",
-    "consumerOffsets": "consumerOffset.json",
-}
-"""Folders below ``config/`` that RocketMQ 5 has in RocksDB, and the files that they replace."""
+_BATCH_QUEUES = "batchconsumequeue"
+_LITE_PREFIX = f"{LIGHT_PREFIX}$"
+"""Folders ``%LMQ%$TOPIC$NAME`` are the queues of lite topics, whose messages are in TOPIC, too."""
+
+_USUAL = {"cleanup.policy": "delete", "queue.type": "simplecq"}
+_OF_TOPICS = "topics.json: "
+_SENT_BY_GRPC = "gRPC clients may send nothing else, as with RocketMQ's proxy"
+_BY_PRIORITY = "share groups are handed the higher ones first, as with RocketMQ's POP"
+_RESERVE_TIME = re.compile(r"topics\.json: reserve\.time=[1-9][0-9]*")
+_KEPT_IN_PIECES = "hours that sealed pieces keep it (ledgermq piece prune)"
 
 _OUR_MARKS = ("term", "queue-locks.json", "quotas.json", "features.json")
 """Files of ``ROOT/ledgermq`` that nothing but a node writes, and no conversion takes away at once.
@@ -62,17 +70,15 @@ Keys, accounts and what ``store rebuild`` makes may be there before the first st
 """
 
 _OURS_WRITTEN = (*_OUR_MARKS, "log-checkpoint", "state-snapshot")
-_CONFIRMED = Struct(">q")
-_CONFIRMED_AT = 32
-"""Offset of RocketMQ 5's confirmPhyOffset in ``checkpoint``."""
 
 
 class Found(NamedTuple):
-    """What would be lost: which use, in words, and how many of it."""
+    """What is there: which use, in words, and how many of it; it would be lost, or is taken."""
 
     use: StrangeUse
     what: str
     number: int | None
+    is_taken: bool = False
 
 
 class TooLargeError(Exception):
@@ -127,15 +133,18 @@ class OriginFiles:
         found = [name for name in _OF_FIVE if name in self.names]
         config = _names(self.config)
         found += [f"config/{name}" for name in _OF_FIVE_IN_CONFIG if name in config]
-        if self.has_rocksdb("consumequeue"):
-            found.append(f"consumequeue/{_ROCKSDB_MARK}")
+        if self.has_rocksdb(QUEUES_FOLDER):
+            found.append(f"{QUEUES_FOLDER}/{_ROCKSDB_MARK}")
         if "abort" in self.names and bounded_bytes(self.root / "abort", 32).strip().isdigit():
             found.append("abort")
         yield from found or self._signs_in_tables()
 
     def has_rocksdb(self, folder: str) -> bool:
-        """Whether the folder below the directory is a RocksDB."""
-        return (self.root / folder / _ROCKSDB_MARK).is_file()
+        """Whether the folder below the directory is a RocksDB, or what damage has left of one."""
+        names = _names(self.root / folder)
+        return _ROCKSDB_MARK in names or any(
+            name.startswith("MANIFEST-") or name.endswith(".sst") for name in names
+        )
 
     @cached_property
     def topics(self) -> dict[str, object]:
@@ -199,17 +208,14 @@ def bounded_bytes(path: Path, size: int) -> bytes:
 
 def hidden_queues(files: OriginFiles) -> Iterator[Found]:
     """Queues that RocksDB has."""
-    if files.has_rocksdb("consumequeue"):
+    if files.has_rocksdb(QUEUES_FOLDER):
         yield Found(StrangeUse.TABLES, "all queues are in RocksDB (consumequeue/)", None)
 
 
 def tables_elsewhere(files: OriginFiles) -> Iterator[Found]:
     """Tables and queues that RocksDB has: topics, groups and offsets would be gone."""
-    found = [f"config/{name}" for name in _TABLES if files.has_rocksdb(f"config/{name}")]
-    if files.has_rocksdb("consumequeue"):
-        found.append("consumequeue")
-    if "metadata" in files.names and _first_file(files.root / "metadata"):
-        found.append("metadata")
+    folders = [*chain.from_iterable(LAYOUTS), QUEUES_FOLDER]
+    found = [folder for folder in folders if files.has_rocksdb(folder)]
     if found:
         what = f"tables are in RocksDB, not in JSON ({', '.join(f'{one}/' for one in found)})"
         yield Found(StrangeUse.TABLES, what, len(found))
@@ -217,34 +223,40 @@ def tables_elsewhere(files: OriginFiles) -> Iterator[Found]:
 
 def batch_files(files: OriginFiles) -> Iterator[Found]:
     """Queues whose units are batches."""
-    folder = files.root / "batchconsumequeue"
-    if "batchconsumequeue" in files.names and _first_file(folder):
-        count = len(_names(folder))
-        what = f"{count} topics have queues of batches (batchconsumequeue/)"
-        yield Found(StrangeUse.BATCH, what, count)
+    folder = files.root / _BATCH_QUEUES
+    if _BATCH_QUEUES in files.names and _first_file(folder):
+        topics = sorted(_names(folder))
+        what = f"{len(topics)} topics have queues of batches ({_some(topics)}; {_BATCH_QUEUES}/)"
+        yield Found(StrangeUse.BATCH, what, len(topics))
 
 
 def batch_topics(files: OriginFiles) -> Iterator[Found]:
     """Topics that are to have such queues, where there are no files yet."""
     if next(batch_files(files), None) is not None:
         return
-    topics = [
-        name
-        for name, row in files.topics.items()
-        if str(_attributes(row).get("queue.type", "")).lower() == "batchcq"
-    ]
+    topics = _with_attribute(files, "queue.type", "batchcq")
     if topics:
         what = f"{len(topics)} topics have queue.type=BatchCQ ({_some(topics)})"
         yield Found(StrangeUse.BATCH, what, len(topics))
 
 
 def compacted(files: OriginFiles) -> Iterator[Found]:
-    """Logs of topics that keep the newest message of a key; RocketMQ's marks alone are none."""
-    folders = (files.root / "compaction" / name for name in ("compactionLog", "compactionCq"))
-    if "compaction" in files.names and any(_first_file(folder) for folder in folders):
-        count = len(_names(files.root / "compaction" / "compactionLog"))
-        what = f"{count} compacted topics have messages that the log may have no more (compaction/)"
-        yield Found(StrangeUse.COMPACTED, what, count)
+    """Topics that keep the newest message of a key for ever, whatever the log has lost: by their
+    attribute, or by their logs, which RocketMQ leaves of topics that are deleted. Its marks in
+    ``compaction/`` alone are none.
+    """
+    topics = set(_with_attribute(files, "cleanup.policy", "compaction"))
+    if "compaction" in files.names:
+        for name in ("compactionLog", "compactionCq"):
+            folder = files.root / "compaction" / name
+            found = _names(folder) if _first_file(folder) else frozenset()
+            topics |= found & files.topics.keys() if files.topics else found
+    if topics:
+        what = (
+            f"{len(topics)} compacted topics ({_some(sorted(topics))}) keep the newest message of a"
+            " key, which the log loses with its age"
+        )
+        yield Found(StrangeUse.COMPACTED, what, len(topics))
 
 
 def static_topics(files: OriginFiles) -> Iterator[Found]:
@@ -253,6 +265,77 @@ def static_topics(files: OriginFiles) -> Iterator[Found]:
     if isinstance(table, dict) and table:
         what = f"{len(table)} static topics are spread over brokers ({_some(list(table))})"
         yield Found(StrangeUse.STATIC, what, len(table))
+
+
+class Setting(NamedTuple):
+    """What rows of RocketMQ 5's tables say, and which topics or groups say so.
+
+    Attributes:
+        obeyed: what goes by it here; empty where nothing does.
+    """
+
+    what: str
+    names: list[str]
+    obeyed: str = ""
+
+
+def settings_in(topics: Mapping[str, object], groups: Mapping[str, object]) -> list[Setting]:
+    """What these rows say beyond what RocketMQ 4.9 knows, but for what each topic has that says
+    nothing (``cleanup.policy=DELETE``). All of it stays in the tables.
+    """
+    found: dict[str, list[str]] = {}
+    for name, row in topics.items():
+        for key, value in _attributes(row).items():
+            if _USUAL.get(key.lstrip("+")) != str(value).lower():
+                found.setdefault(f"{_OF_TOPICS}{key.lstrip('+')}={value}", []).append(name)
+    for name, row in groups.items():
+        if not isinstance(row, dict):
+            continue
+        policy = row.get("groupRetryPolicy")
+        if isinstance(policy, dict) and any(key != "type" and policy[key] for key in policy):
+            found.setdefault("subscriptionGroup.json: groupRetryPolicy", []).append(name)
+        if row.get("consumeMessageOrderly") is True:
+            found.setdefault("subscriptionGroup.json: consumeMessageOrderly", []).append(name)
+        for attribute in _attributes(row).keys() - {"priority.factor"}:
+            found.setdefault(f"subscriptionGroup.json: {attribute.lstrip('+')}", []).append(name)
+    return [Setting(what, names, _obeyed(what)) for what, names in found.items()]
+
+
+def _obeyed(what: str) -> str:
+    if _RESERVE_TIME.fullmatch(what):
+        return _KEPT_IN_PIECES
+    attribute, _, value = what.removeprefix(_OF_TOPICS).partition("=")
+    if attribute != MESSAGE_TYPE or value.upper() not in TYPES_OBEYED:
+        return ""
+    return _BY_PRIORITY if value.upper() == BY_PRIORITY else _SENT_BY_GRPC
+
+
+def settings_of(files: OriginFiles) -> Iterator[tuple[str, int, str, bool]]:
+    """The same of a directory's tables, light topics, and queues of which POP keeps the order:
+    what, how many, in words, and whether it is obeyed.
+
+    Raises:
+        TooLargeError: a table is too large to be looked at.
+    """
+    for what, names, obeyed in settings_in(files.topics, files.groups):
+        text = f"{what} of {len(names)} ({_some(names)})"
+        yield f"config/{what}", len(names), f"{text}: {obeyed}" if obeyed else text, bool(obeyed)
+    lights = [
+        parts[1]
+        for name in _names(files.root / QUEUES_FOLDER)
+        if name.startswith(_LITE_PREFIX) and len(parts := name.split("$", 2)) == 3
+    ]
+    if lights:
+        parents = sorted(set(lights))
+        text = (
+            f"{len(lights)} lite topics of {len(parents)} topics ({_some(parents)}): nobody is"
+            " served from their queues here, their messages are in these topics"
+        )
+        yield f"{QUEUES_FOLDER}/{_LITE_PREFIX}…", len(lights), text, False
+    order = files.document("consumerOrderInfo.json").get("table")
+    if isinstance(order, dict) and order:
+        what = "config/consumerOrderInfo.json"
+        yield what, len(order), f"{what}: order of {len(order)} topics that POP kept", False
 
 
 def rocksdb_stores(files: OriginFiles) -> Iterator[Found]:
@@ -268,36 +351,6 @@ def rocksdb_stores(files: OriginFiles) -> Iterator[Found]:
         if filled:
             what = f"{name}/ holds timers, transactions or marks of POP in RocksDB"
             yield Found(StrangeUse.ROCKSDB, what, None)
-
-
-def unconfirmed(files: OriginFiles) -> Iterator[Found]:
-    """Whether a controller's log goes on behind the offset that its members have confirmed."""
-    content = bounded_bytes(files.root / "checkpoint", _CONFIRMED_AT + _CONFIRMED.size)
-    if len(content) < _CONFIRMED_AT + _CONFIRMED.size:
-        yield Found(StrangeUse.UNCONFIRMED, "checkpoint does not say what is confirmed", None)
-        return
-    (confirmed,) = _CONFIRMED.unpack_from(content, _CONFIRMED_AT)
-    try:
-        has_more = _goes_on(MappedFiles(files.root / "commitlog"), max(0, confirmed))
-    except CorruptLogError as error:
-        what = f"the log cannot be compared with what is confirmed: {error.message}"
-        yield Found(StrangeUse.UNCONFIRMED, what, None)
-        return
-    if has_more:
-        what = f"the log goes on behind the confirmed offset {confirmed:,}, which may be taken back"
-        yield Found(StrangeUse.UNCONFIRMED, what, None)
-
-
-def _goes_on(log: MappedFiles, position: int) -> bool:
-    """Whether anything stands at ``position``, or behind the blank there."""
-    if position < log.first:
-        return True
-    if position + BLANK.size > log.end:
-        return False
-    begin = bytes(log.view(position, min(BLANK.size, log.room(position))))
-    if len(begin) == BLANK.size and BLANK.unpack(begin)[1] == COMMITLOG_BLANK_MAGIC:
-        return _goes_on(log, position + log.room(position))
-    return any(begin)
 
 
 def _names(folder: Path) -> frozenset[str]:
@@ -328,6 +381,14 @@ def _changed_ns(path: Path) -> int | None:
 def _attributes(row: object) -> dict[str, object]:
     found = row.get("attributes") if isinstance(row, dict) else None
     return found if isinstance(found, dict) else {}
+
+
+def _with_attribute(files: OriginFiles, key: str, value: str) -> list[str]:
+    return [
+        name
+        for name, row in files.topics.items()
+        if str(_attributes(row).get(key, "")).lower() == value
+    ]
 
 
 def _some(names: list[str]) -> str:

@@ -1,35 +1,30 @@
-"""Counts of messages in RocketMQ 5's timer wheel and POP that nobody here would deliver.
+"""Counts of messages in RocketMQ 5's timer wheel and POP, and whether a node can go on with them.
 
 Read-only, and bounded in units and time; for ``store/origin.py``.
-
-``config/timercheck`` (RocketMQ 5 ``TimerCheckpoint``), big-endian, 4,096 bytes:
-
-    offset  size  field               unit
-    0       8     delivered_before    epoch ms: what is due before is delivered (lastReadTimeMs)
-    8       8     log_position        of the timer log
-    16      8     enqueued            queue offset: messages before it are in the wheel
-
-Who takes a message back puts another one into the queue that names it (``TIMER_DEL_UNIQKEY``); one
-that waits for longer than the wheel turns is put there again, with the same unique id.
 """
 
 from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
-from struct import Struct
-from typing import NamedTuple
 
 import numpy as np
 
 from ledgermq.formats.arrays import Units
+from ledgermq.formats.pop_marks import REVIVE_GROUP
 from ledgermq.formats.records.message import MAGIC, SIZE_AND_MAGIC, SIZE_MIN, properties_in
-from ledgermq.formats.records.properties import REAL_TOPIC, UNIQ_KEY, decode_properties
+from ledgermq.formats.records.properties import decode_properties
+from ledgermq.formats.timer_wheel import (
+    REVIVE_PREFIX,
+    WHEEL_TOPIC,
+    TimerCheck,
+    WheelMessage,
+    WheelQueue,
+)
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.names.group_topics import RETRY_PREFIX
 from ledgermq.model.names.strange_uses import StrangeUse
@@ -38,12 +33,6 @@ from ledgermq.store.log_reader import LogReader
 from ledgermq.store.origin_files import Found, OriginFiles, TooLargeError, bounded_bytes
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
-
-WHEEL_TOPIC = "rmq_sys_wheel_timer"
-REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
-REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
-TIMER_OUT = "TIMER_OUT_MS"
-TIMER_DELETED = "TIMER_DEL_UNIQKEY"
 
 UNITS_MAX = 4_000_000
 """Most messages of the wheel's queue, or of one of POP's, that are looked at."""
@@ -54,31 +43,16 @@ SECONDS_MAX = 30.0
 _ALL = (1 << 63) - 1
 _BLOCK_UNITS = 256
 """Between two looks at the clock: each message may be a read of a slow disk."""
-_DUE_DIGITS = 15
-"""Digits of a time that no calendar has any more; what waits for it waits for ever."""
-
-_CHECK = Struct(">qqq")
 _CHECKPOINT_TAG = 3_176
 """Java's hash of ``ck``, the tag of a checkpoint of POP; the others are acknowledgements."""
 
 
-class _TimerCheck(NamedTuple):
-    delivered_before: int
-    log_position: int
-    enqueued: int
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """What was found in the wheel's queue, each message by its unique id."""
-
-    timers: dict[str, int] = field(default_factory=dict)
-    pop: set[str] = field(default_factory=set)
-    deleted: set[str] = field(default_factory=set)
-
-
 class _UnknownError(Exception):
-    """Something cannot be read, or not all of it within the bounds."""
+    """Something cannot be read."""
+
+
+class _TooManyError(_UnknownError):
+    """Not all of it was looked at within the bounds."""
 
 
 def waiting(files: OriginFiles, self_id: str | None, left: frozenset[str]) -> Iterator[Found]:
@@ -115,26 +89,38 @@ class _Queues:
         self._deadline = time.monotonic() + SECONDS_MAX
 
     def found(self, asked: list[StrangeUse]) -> Iterator[Found]:
-        wheel = _Waiting()
+        handed_out: int | None = 0
         try:
-            wheel = self._in_wheel()
+            waiting = list(self._in_wheel().values())
+        except _TooManyError as error:
+            waiting, handed_out = [], None
+            if StrangeUse.TIMERS in asked:
+                yield Found(StrangeUse.TIMERS, f"timers, not counted: {error}", None, True)
         except (_UnknownError, CorruptLogError) as error:
             for use in asked:
                 yield Found(use, f"what waits in the timer wheel cannot be told: {error}", None)
-            asked = [use for use in asked if use is not StrangeUse.TIMERS]
-        if wheel.timers and StrangeUse.TIMERS in asked:
-            last = datetime.fromtimestamp(max(wheel.timers.values()) // 1_000, UTC)
+            return
+        timers = [one.due_ms for one in waiting if not one.of_pop]
+        if timers and StrangeUse.TIMERS in asked:
+            last = datetime.fromtimestamp(max(timers) // 1_000, UTC)
             until = f"{last:%Y-%m-%dT%H:%M:%SZ}" if last.timestamp() else "an unknown time"
             what = (
-                f"{len(wheel.timers)} messages wait for their time in the timer wheel, the last"
+                f"{len(timers)} messages wait for their time in the timer wheel, the last"
                 f" until {until}"
             )
-            yield Found(StrangeUse.TIMERS, what, len(wheel.timers))
+            yield Found(StrangeUse.TIMERS, what, len(timers), True)
         if StrangeUse.POP not in asked:
             return
         try:
-            handed_out = len(wheel.pop) + self._checkpoints()
+            if handed_out is None:
+                raise _TooManyError(f"{WHEEL_TOPIC} has too many messages")
+            handed_out = len(waiting) - len(timers) + self._checkpoints()
             unread = self._unread_retries()
+        except _TooManyError as error:
+            yield Found(
+                StrangeUse.POP, f"messages of POP in flight, not counted: {error}", None, True
+            )
+            return
         except (_UnknownError, CorruptLogError, TooLargeError) as error:
             yield Found(StrangeUse.POP, f"what POP has in flight cannot be told: {error}", None)
             return
@@ -143,24 +129,21 @@ class _Queues:
                 f"POP has {handed_out} checkpoints or acknowledgements in flight, and {unread}"
                 " messages in its retry topics that were not consumed"
             )
-            yield Found(StrangeUse.POP, what, handed_out + unread)
+            yield Found(StrangeUse.POP, what, handed_out + unread, True)
 
-    def _in_wheel(self) -> _Waiting:
-        found = _Waiting()
+    def _in_wheel(self) -> dict[int, WheelMessage]:
         if not (self._folder / WHEEL_TOPIC / "0").is_dir():
-            return found
+            return {}
         with self._queue(WHEEL_TOPIC, 0) as (reader, first, end):
             if first == end:
-                return found
-            check = self._timer_check()
+                return {}
+            found = WheelQueue(self._timer_check())
             numbers = count(first)
             for units in self._blocks(reader, first, end):
                 pairs = zip(units["position"].tolist(), units["size"].tolist(), strict=True)
                 for position, size in pairs:
-                    _take(found, self._properties(position, size), check, next(numbers))
-        for name in found.deleted:
-            found.timers.pop(name, None)
-        return found
+                    found.take(self._properties(position, size), next(numbers), size)
+            return found.waiting
 
     def _properties(self, position: int, size: int) -> dict[str, str]:
         """Properties of the message of a unit; of millions, so the rest of it is not decoded."""
@@ -181,11 +164,11 @@ class _Queues:
         message = self._log.message_at(position, size, check_crc=False)
         return decode_properties(message.properties)
 
-    def _timer_check(self) -> _TimerCheck:
-        content = bounded_bytes(self._files.config / "timercheck", _CHECK.size)
-        if len(content) < _CHECK.size:
+    def _timer_check(self) -> TimerCheck:
+        check = TimerCheck.read(bounded_bytes(self._files.config / "timercheck", 64))
+        if check is None:
             raise _UnknownError("config/timercheck, which says what was delivered, is not there")
-        return _TimerCheck(*_CHECK.unpack(content))
+        return check
 
     def _checkpoints(self) -> int:
         """Checkpoints of POP behind the last one that was revived, whose own offset is kept."""
@@ -203,7 +186,7 @@ class _Queues:
         """The units from ``begin`` to ``end``, as long as there is time."""
         if end - begin > UNITS_MAX:
             folder = reader.files.directory
-            raise _UnknownError(f"{folder} has {end - begin:,} messages, more than {UNITS_MAX:,}")
+            raise _TooManyError(f"{folder} has {end - begin:,} messages, more than {UNITS_MAX:,}")
         for at in range(begin, end, _BLOCK_UNITS):
             self._hurry()
             yield reader.units(at, min(_BLOCK_UNITS, end - at))
@@ -219,6 +202,8 @@ class _Queues:
             done = self._consumed(topic, group)
             for queue_id in self._queue_ids(topic):
                 with self._queue(topic, queue_id) as (_, first, end):
+                    if first < end and queue_id not in done:
+                        raise _UnknownError(f"its group has no offset in {topic}")
                     total += max(0, end - max(first, done.get(queue_id, first)))
         return total
 
@@ -262,23 +247,4 @@ class _Queues:
 
     def _hurry(self) -> None:
         if time.monotonic() > self._deadline:
-            raise _UnknownError(f"not all was looked at within {SECONDS_MAX:.0f} s")
-
-
-def _take(found: _Waiting, properties: Mapping[str, str], check: _TimerCheck, number: int) -> None:
-    """Note a message of the wheel's queue, at offset ``number``, where it waits."""
-    name = properties.get(UNIQ_KEY, str(number))
-    real = properties.get(REAL_TOPIC, "")
-    deleted = properties.get(TIMER_DELETED)
-    if deleted is not None:
-        # As it was given, or behind its topic.
-        found.deleted.update((deleted, deleted.removeprefix(f"{real}+")))
-        return
-    due = properties.get(TIMER_OUT, "")
-    due_ms = int(due) if due.isascii() and due.isdigit() and len(due) < _DUE_DIGITS else None
-    if due_ms is not None and number < check.enqueued and due_ms < check.delivered_before:
-        return
-    if real.startswith(REVIVE_PREFIX):
-        found.pop.add(name)
-    else:
-        found.timers[name] = due_ms or 0
+            raise _TooManyError(f"not all was looked at within {SECONDS_MAX:.0f} s")

@@ -51,8 +51,9 @@ class Survey:
 
     Attributes:
         store_bytes: log, queues and index together, on disk; 0 when no setting asks for it.
-        archived: what is below was archived, by all archives; None without one.
-        archive: the name of that which has least.
+        archived: what is below was archived, by all archives and in sealed pieces; None without
+            any.
+        archive: what has least of it, as `archive NAME`.
         hour: of the day, local time.
         is_dledger: files are kept an hour longer, as DLedger does.
     """
@@ -181,10 +182,7 @@ def _is_unarchived(file: LogFileAge, survey: Survey) -> bool:
 
 
 def _lack(file: LogFileAge, survey: Survey) -> str:
-    return (
-        f"archive {survey.archive} has the log up to {survey.archived},"
-        f" and the file ends at {file.end}"
-    )
+    return f"{survey.archive} has the log up to {survey.archived}, and the file ends at {file.end}"
 
 
 def _waits(file: LogFileAge, survey: Survey, settings: RetentionSection) -> str:

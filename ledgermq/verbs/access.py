@@ -156,9 +156,11 @@ class SetQuota(OfCluster[QuotaRow]):
 
     Args:
         produce_bytes: as the others a second; 0: no limit, None: as it is.
+        ahead: also of a topic that is not there yet; those of a cluster may be anywhere.
 
     Raises:
         ConfigError: the owner or a number cannot be one.
+        TopicUnknownError: there is no such topic; its name may be misspelt.
         NoPermissionError: this client is no admin there.
     """
 
@@ -172,6 +174,7 @@ class SetQuota(OfCluster[QuotaRow]):
     produce_messages: Annotated[int | None, _A_SECOND] = None
     consume_bytes: Annotated[int | None, _A_SECOND] = None
     consume_messages: Annotated[int | None, _A_SECOND] = None
+    ahead: Annotated[bool, "Also of a topic that is not there yet"] = False
 
     def arguments(self) -> Json:
         """The numbers stand in an object of their own."""

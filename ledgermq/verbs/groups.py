@@ -34,6 +34,7 @@ class GroupRow(NamedTuple):
         system: it is the broker's own.
         fields: RocketMQ's ``SubscriptionGroupConfig``, under its names.
         topics: those of which it has committed offsets.
+        members: clients that consume for it now, as a list of groups tells.
     """
 
     group: str
@@ -41,6 +42,7 @@ class GroupRow(NamedTuple):
     system: bool
     fields: dict[str, object]
     topics: tuple[str, ...] = ()
+    members: int = 0
 
 
 class GroupState(NamedTuple):
@@ -93,10 +95,19 @@ GroupFields = Annotated[
         "notifyConsumerIdsChangedEnable", bool, "Members hear at once of others",
         "notify", "members are told at once when others come or go",
     ),
+    Key(
+        "consumeMessageOrderly", bool, "As a share group it hands out messages of one key in order",
+        "ordered", "as a share group it hands out the messages of one key one after another",
+    ),
     Key("retryQueueNums", int, "Queues of its retry topic", "retry-queues"),
     Key(
         "retryMaxTimes", int, "So often is a message given again",
         "retry-max", "so often is a message given again before it is a dead letter",
+    ),
+    Key(
+        "priorityFactor", int, "Of 100 receives of a topic of PRIORITY so many go by priority",
+        "priority-factor",
+        "of 100 receives of a topic of PRIORITY so many get the highest first (0 to 100)",
     ),
     Key("brokerId", int, "The broker to pull from: 0 is the leader", "broker-id"),
     Key(

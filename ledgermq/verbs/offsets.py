@@ -8,10 +8,11 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.verbs.needs import CHANGE
-from ledgermq.verbs.verb import NUMBER_MAX, Bounds, GroupName, Json, RowsVerb, TopicName, Typed
+from ledgermq.verbs.verb import NUMBER_MAX, Bounds, GroupName, Json, RowsVerb, TopicName
 
 Target = Literal["first", "last", "time", "number"]
 _Forced = Annotated[bool, "Although members consume now"]
+_Made = Annotated[bool, "Make the group if it is not there"]
 _OnlyTold = Annotated[bool, "Only tell what would be done"]
 
 
@@ -47,7 +48,8 @@ class ResetOffsets(_Moves):
         to: ``first``, ``last``, the first message of a ``time`` or later, or a ``number``.
         value: epoch ms with ``time``, a queue offset with ``number``.
         queues: only these.
-        force: although members of the group consume now; a group that is not there is made.
+        force: although members of the group consume now.
+        create: make the group if it is not there.
         dry_run: only tell.
 
     Raises:
@@ -68,9 +70,8 @@ class ResetOffsets(_Moves):
     ] = None
     _: KW_ONLY
     queues: Annotated[Collection[int] | None, "Only these"] = None
-    force: Annotated[
-        _Forced, Typed("although members consume now; a group that is not there is made")
-    ] = False
+    force: _Forced = False
+    create: _Made = False
     dry_run: _OnlyTold = False
 
     def __post_init__(self) -> None:
@@ -85,11 +86,14 @@ class ResetOffsets(_Moves):
 class CloneOffsets(_Moves):
     """Let ``group`` be as far as ``source``, in one topic or in all that ``source`` consumed.
 
-    A group that is not there is made.
+    Args:
+        force: although members of ``group`` consume now.
+        create: make ``group`` if it is not there.
+        dry_run: only tell.
 
     Raises:
         GroupActiveError: members of ``group`` consume now.
-        GroupUnknownError: ``source`` has consumed nothing there.
+        GroupUnknownError: there is no such group, or ``source`` has consumed nothing there.
     """
 
     NAME: ClassVar = "offset_clone"
@@ -99,4 +103,5 @@ class CloneOffsets(_Moves):
     topic: Annotated[TopicName | None, "Only in this topic"] = None
     _: KW_ONLY
     force: _Forced = False
+    create: _Made = False
     dry_run: _OnlyTold = False

@@ -164,8 +164,11 @@ class RegisterSchema(Verb[SchemaNumbers]):
 class SetSchemaRule(DoneVerb):
     """Have another rule for the versions to come.
 
+    Args:
+        ahead: also of a subject that has no version yet.
+
     Raises:
-        ConfigError: there is no such rule.
+        ConfigError: there is no such rule or subject.
         NoPermissionError: this client is no admin there.
     """
 
@@ -175,6 +178,8 @@ class SetSchemaRule(DoneVerb):
 
     subject: SubjectName
     compatibility: Annotated[str, "A rule of compatibility"]
+    _: KW_ONLY
+    ahead: Annotated[bool, "Also of a subject that has no version yet"] = False
 
 
 @dataclass(eq=False, repr=False)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
-from ledgermq.model.limits import DEDUPLICATION_WINDOW_MS_MAX, QUEUE_ID_MAX
+from ledgermq.model.limits import (
+    DEDUPLICATION_WINDOW_MS_MAX,
+    KEEP_BYTES_MAX,
+    KEEP_MS_MAX,
+    QUEUE_ID_MAX,
+)
 from ledgermq.verbs.answers import Fields, rows, texts
 from ledgermq.verbs.needs import ANY, CHANGE, USER, shown, topic_right
 from ledgermq.verbs.told_rows import BELOW_0_IS_NONE, Wire, read_row, shape_of
@@ -17,6 +22,12 @@ TOPIC_ROWS_MAX = 500
 
 PERMISSION_MAX = 7
 """Read, write, inherit. RocketMQ's bit 8, priority, means nothing since long."""
+
+MessageType = Literal[
+    "UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE"
+]
+MESSAGE_TYPES: tuple[str, ...] = get_args(MessageType)
+"""RocketMQ 5's attribute ``message.type``."""
 
 SYS_FLAG_MAX = 3
 """RocketMQ's ``TopicSysFlag``: 1 unit, 2 subscribed by units."""
@@ -45,6 +56,10 @@ class TopicSettings(NamedTuple):
         order_config: what RocketMQ's name server keeps for it, empty when it is none.
         deduplication_window_ms: how long unique ids count; 0: they do not.
         warnings: what an operator should know.
+        keep_ms: how old its messages get in sealed pieces; 0: as old as anything.
+        keep_bytes: how much of it newer pieces have when older ones lose it; 0: it does not count.
+        message_type: of which type its messages are; share groups get those of a topic of
+            ``PRIORITY`` by their priority, and no other type changes anything.
     """
 
     topic: str
@@ -57,6 +72,9 @@ class TopicSettings(NamedTuple):
     order_config: str
     warnings: tuple[str, ...]
     deduplication_window_ms: int = 0
+    keep_ms: int = 0
+    keep_bytes: int = 0
+    message_type: str = "UNSPECIFIED"
 
 
 class QueueState(NamedTuple):
@@ -155,6 +173,21 @@ class TopicFields:
         "How long unique ids count; 0: they do not",
         Typed("store no second message of a unique id within so long: 90s, 10m, 12h, off"),
     ] = None
+    keep_ms: Annotated[
+        int | None,
+        Bounds(0, KEEP_MS_MAX),
+        "How old messages get in sealed pieces; 0: as old as anything",
+        Typed("how old messages get in sealed pieces: 12h, 30d, 2y, off"),
+    ] = None
+    keep_bytes: Annotated[
+        int | None,
+        Bounds(0, KEEP_BYTES_MAX),
+        "How much newer pieces have of it when older ones lose it; 0: that does not count",
+        Typed("how much of it stays in sealed pieces: 500GiB, off"),
+    ] = None
+    message_type: Annotated[
+        MessageType | None, "Of its messages: PRIORITY has share groups take the highest first"
+    ] = None
 
 
 @dataclass(eq=False, repr=False)
@@ -169,6 +202,12 @@ class CreateTopic(TopicFields, Verb[TopicSettings]):
         sys_flag: RocketMQ's ``topicSysFlag``.
         deduplication_window_ms: for so long a message is not stored a second time that has the
             unique id of one that is; 0, as when left out: it always is.
+        keep_ms: how old its messages get in sealed pieces; 0, as when left out: as old as
+            anything.
+        keep_bytes: how much newer pieces have of it when older ones lose it; 0, as when left out:
+            that does not count.
+        message_type: RocketMQ 5's attribute; of a topic of ``PRIORITY`` share groups get the
+            messages of the highest priority first. No other type changes anything here.
 
     Raises:
         MessageIllegalError: the name or a number breaks a rule, or there is another topic.

@@ -35,6 +35,7 @@ from typing import (
     get_type_hints,
 )
 
+from ledgermq.model.errors import MessageIllegalError
 from ledgermq.verbs.answers import Fields, Row, rows
 from ledgermq.verbs.needs import VerbNeeds
 from ledgermq.verbs.told_rows import read_annotation, read_row, shape_of
@@ -220,6 +221,39 @@ class Argument(NamedTuple):
 def arguments_of(verb: type[Verb[Any]]) -> tuple[Argument, ...]:
     """The arguments of a verb, those first that may be given without their names."""
     return _arguments_of(cast("type", verb))
+
+
+def check_arguments(verb: Verb[Any]) -> None:
+    """Refuse what no broker takes, before one is asked.
+
+    Raises:
+        MessageIllegalError: an argument is of another type, or none of what it may be.
+    """
+    for argument in arguments_of(type(verb)):
+        value = getattr(verb, argument.name)
+        if value is None and argument.may_be_none:
+            continue
+        is_odd = isinstance(value, bool) is not (argument.kind is bool)
+        if argument.kind in (str, int, bool) and (is_odd or not isinstance(value, argument.kind)):
+            raise MessageIllegalError(
+                "argument is of another type",
+                argument=argument.name,
+                value=value,
+                expected=argument.kind.__name__,
+            )
+        if argument.kind is int:
+            least, most = argument.bounds or (0, NUMBER_MAX)
+            if not least <= value <= most:
+                raise MessageIllegalError(
+                    f"{argument.name} out of range", value=value, minimum=least, limit=most
+                )
+        if argument.among and value not in argument.among:
+            raise MessageIllegalError(
+                "argument is none of what it may be",
+                argument=argument.name,
+                value=value,
+                allowed=argument.among,
+            )
 
 
 @cache

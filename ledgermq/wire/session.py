@@ -14,6 +14,7 @@ from ledgermq.model.errors import (
     UnexpectedError,
 )
 from ledgermq.model.limits import GROUP_SIZE_MAX
+from ledgermq.model.names.answer_keys import PAYLOAD
 from ledgermq.wire.header import VERSION, VERSION_MIN, Kind, encode_header
 from ledgermq.wire.statuses import ERRORS_BY_NUMBER, status_of
 
@@ -388,8 +389,12 @@ def decode_call(body: bytes | memoryview) -> tuple[str, dict[str, object]]:
 
 
 def encode_result(request_id: int, result: Mapping[str, object]) -> list[bytes]:
-    """The parts of a RESULT."""
-    return [encode_header(Kind.RESULT, request_id), encode_body(result)]
+    """The parts of a RESULT; bytes of a ``PAYLOAD`` are the third one."""
+    payload = result.get(PAYLOAD)
+    if not isinstance(payload, bytes):
+        return [encode_header(Kind.RESULT, request_id), encode_body(result)]
+    told = {name: value for name, value in result.items() if name != PAYLOAD}
+    return [encode_header(Kind.RESULT, request_id), encode_body(told), payload]
 
 
 def encode_body(fields: Mapping[str, object]) -> bytes:

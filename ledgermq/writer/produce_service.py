@@ -307,7 +307,10 @@ class ProduceService:
                 return None
             if header.kind is not Kind.SEND or len(parts) != 3:
                 raise ProtocolError(
-                    "message not taken here", kind=header.kind.name, parts=len(parts) - 1
+                    "message not taken here: this address is for messages to be stored alone, and"
+                    " clients are given the one of listen.consume, which tells them this one",
+                    kind=header.kind.name,
+                    parts=len(parts) - 1,
                 )
             frame = decode_send(parts[1], header)
             if session.is_refused and not frame.is_resumed:

@@ -4,7 +4,8 @@ It alone writes the log's files, DLedger's index files and ``checkpoint``, our `
 says in tables from outside where in the log they stand before the broker takes them up, and removes
 the mark of a damage, ``log-damage``; it publishes the cursors ``written``, ``durable`` and
 ``put_lock``. It stamps only in a term that raft has granted, and answers a producer only when
-``committed`` has passed the frame (with ``ack.mode = lossy-leader``: when the log has it).
+``committed`` has passed the frame (with ``ack.mode = lossy-leader``: when the log has it). While
+raft lets it run it publishes ``committed``, too.
 """
 
 from __future__ import annotations
@@ -28,10 +29,15 @@ from ledgermq.ipc.append_ring import (
 from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, StopFlag
 from ledgermq.ipc.orders import (
+    AwaitFollower,
+    FeedFrom,
     Follow,
     Followed,
+    FollowerStands,
+    FollowRun,
     Granted,
     GrantTerm,
+    LeadRun,
     ProposeState,
     Ready,
     Repaired,
@@ -54,7 +60,7 @@ from ledgermq.model.errors import (
     StorageError,
 )
 from ledgermq.model.events import Event
-from ledgermq.model.ids import Index, Position, Term
+from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.process.environment import Environment
 from ledgermq.process.node import Surroundings
 from ledgermq.process.table_files import UnsettledTables
@@ -62,16 +68,22 @@ from ledgermq.process.worker_main import run_worker
 from ledgermq.sessions.leadership.standing import standing_of
 from ledgermq.store.files.append_files import overwrite
 from ledgermq.store.files.disk_space import with_reserve
+from ledgermq.store.log.following_entries import verify_following
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.recovery.log_checkpoint import write_checkpoints
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, read_damage, remove_damage
 from ledgermq.wire.session import LEADER, Standing
 from ledgermq.writer.admission.frame_admission import FrameAdmission
 from ledgermq.writer.admission.writable_topics import WritableTopics
+from ledgermq.writer.direct_feed import DirectFeed
+from ledgermq.writer.followed_run import FollowedRun, MemberFeed
+from ledgermq.writer.led_feed import LedFeed
+from ledgermq.writer.led_run import FollowerFeed, LedLimits, LedRun
 from ledgermq.writer.log.flusher import Flusher, FlushPlan, MakeFlusher
 from ledgermq.writer.log.log_opening import OpenLog, entry_files, open_log, open_queue_offsets
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.log.resume import certain_state_end, dispatched_position, ends_of_queues
+from ledgermq.writer.own_commits import DurableBell, OwnCommits
 from ledgermq.writer.produce_service import ProduceService
 from ledgermq.writer.retention.log_retention import LogRetention, Retention
 from ledgermq.writer.retention.space_gate import RareLooks, SpaceGate
@@ -86,14 +98,19 @@ SMALL_APPEND = 4_096
 
 READY_REPEAT_NS = 200_000_000
 
-_ORDERS, _GUARD = 1, 2
+_ORDERS, _GUARD, _FEED, _FOLLOWERS = 1, 2, 4, 8
 
 SWITCH_INTERVAL_S = 0.000_2
 """The flusher's thread gets the interpreter this soon when it comes back from a sync."""
 
 
 class WriterWorker:
-    """Orders from raft and the broker on one side, the producers on the other."""
+    """Orders from raft and the broker on one side, the producers on the other.
+
+    Attributes:
+        followed: what it does by itself as a follower; None where nobody feeds it.
+        led: what it does by itself as a leader; None where it feeds nobody.
+    """
 
     # Any: others wait for what it does.
     hears_bells: Final = None
@@ -105,12 +122,18 @@ class WriterWorker:
         make_flusher: MakeFlusher,
         gate: SpaceGate,
         retention: Retention | None = None,
+        *,
+        feed: MemberFeed | None = None,
+        followers: FollowerFeed | None = None,
     ) -> None:
         """Publish where the log ends.
 
         Args:
             gate: knows whether the disk has room.
             retention: deletes what is old; None: nothing is deleted.
+            feed: what leaders' writers send to this one; None: nothing, all comes from raft.
+            followers: connections of the writers that this one feeds while it leads; None: raft
+                feeds all members.
         """
         settings = environment.settings
         self._environment = environment
@@ -140,6 +163,15 @@ class WriterWorker:
         self._gate = gate
         self._retention = retention
         self._starved: RingRecord | None = None
+        self._own = OwnCommits(
+            environment.page,
+            environment.run_fence(),
+            self._dispatcher,
+            waits_for_sync=settings.ack.mode is AckMode.MAJORITY_FSYNC,
+        )
+        self.followed = None if feed is None else self._followed_run(gate, feed)
+        self.led = None if followers is None else self._led_run(log, followers)
+        self._run = environment.page.run_cell()
         self._put_lock = PutLockHolder(environment.page, settings.limits.put_lock_warn_ms)
         self._topics = WritableTopics(log.paths.topics)
         self._topics_version = 0
@@ -149,7 +181,7 @@ class WriterWorker:
         self._flusher = make_flusher(
             log.writer,
             environment.page,
-            lambda: environment.bell(Role.RAFT),
+            lambda: DurableBell(environment),
             _flush_plan(settings),
             self._write_checkpoint,
         )
@@ -169,16 +201,63 @@ class WriterWorker:
 
         forget = self._service.forget_before
         self._socket, self._due = self._service.socket, self._service.due.waiting
-        # What each source is for; 0: the producers' own.
-        self._parts: defaultdict[Pollable, int] = defaultdict(int)
-        self._parts |= dict.fromkeys(self._socket.guards, _GUARD)
-        self._parts |= dict.fromkeys(environment.inbox.sources, _ORDERS)
+        self._parts = self._parts_of_sources()
         self._looks = RareLooks(self._socket, gate, retention, log.writer, forget_before=forget)
 
+    def _parts_of_sources(self) -> defaultdict[Pollable, int]:
+        """What each source is for; 0: the producers' own."""
+        parts: defaultdict[Pollable, int] = defaultdict(int)
+        parts |= dict.fromkeys(self._socket.guards, _GUARD)
+        parts |= dict.fromkeys(self._environment.inbox.sources, _ORDERS)
+        parts |= dict.fromkeys(self._fed_by, _FEED)
+        parts |= dict.fromkeys(self._feeds, _FOLLOWERS)
+        return parts
+
+    def _followed_run(self, gate: SpaceGate, feed: MemberFeed) -> FollowedRun:
+        settings = self._environment.settings
+        return FollowedRun(
+            NodeId(settings.node.self_id),
+            self._page,
+            self._environment.run_fence(),
+            raft=self._raft,
+            dispatcher=self._dispatcher,
+            feed=feed,
+            append=self._append_fed,
+            is_full=lambda: gate.state is not SpaceState.ROOMY,
+            monotonic_ns=self._environment.clock.monotonic_ns,
+            waits_for_sync=settings.ack.mode is AckMode.MAJORITY_FSYNC,
+        )
+
+    def _led_run(self, log: OpenLog, followers: FollowerFeed) -> LedRun:
+        settings, files = self._environment.settings, entry_files(log)
+        assert files is not None, "a plain log has no followers"
+        return LedRun(
+            NodeId(settings.node.self_id),
+            self._page,
+            self._environment.run_fence(),
+            raft=self._raft,
+            dispatcher=self._dispatcher,
+            feed=followers,
+            files=files,
+            fresh=log.writer.fresh,
+            limits=LedLimits.of(settings),
+            monotonic_ns=self._environment.clock.monotonic_ns,
+            waits_for_sync=settings.ack.mode is AckMode.MAJORITY_FSYNC,
+        )
+
     def sources(self) -> list[Pollable]:
-        """The inbox, the producers' socket, and who lets them in."""
-        guards = self._service.socket.guards
-        return [*self._environment.inbox.sources, *self._service.socket.sources, *guards]
+        """The inbox, the producers' socket, who lets them in, and other members' connections."""
+        clients = self._service.socket
+        inbox = self._environment.inbox.sources
+        return [*inbox, *clients.sources, *clients.guards, *self._fed_by, *self._feeds]
+
+    @property
+    def _fed_by(self) -> list[Pollable]:
+        return [] if self.followed is None else self.followed.sources
+
+    @property
+    def _feeds(self) -> list[Pollable]:
+        return [] if self.led is None else self.led.sources
 
     def sleep_ms(self, now_ns: int) -> int:
         """Nothing to do while no acknowledgement is due, raft has put nothing into the ring, and
@@ -191,7 +270,9 @@ class WriterWorker:
             self._look_at_committed()
             if due[0].position <= self._committed:
                 return 0
-        if self._socket.waiting or self._grant_cell[0] != self._told_version:
+        is_told = self._grant_cell[0] == self._told_version
+        run = self._run[0]
+        if (run and self._has_run_news(run)) or self._socket.waiting or not is_told:
             return 0
         ring = self._ring
         if self._starved is None and ring is not None and ring.head[0] != ring.taken:
@@ -199,14 +280,32 @@ class WriterWorker:
         if self._unsettled is not None:
             # The dispatcher rings when it has looked at the queues.
             return 0 if self._page.has_queues() else SLEEP_MAX_MS
+        return self._rest_ms(now_ns)
+
+    def _rest_ms(self, now_ns: int) -> int:
+        """Milliseconds until something is due by time alone."""
         if not self._known_by_raft:
             return max(0, (self._ready_sent_ns + READY_REPEAT_NS - now_ns) // 1_000_000)
-        return self._looks.sleep_ms(now_ns)
+        wait_ms = self._looks.sleep_ms(now_ns)
+        led, run = self.led, self._run[0]
+        if led is not None and run == led.cell:
+            until_round = led.sleep_ms(now_ns)
+            return until_round if until_round < wait_ms else wait_ms
+        return wait_ms
+
+    def _has_run_news(self, run: int) -> bool:
+        """Whether there is more to do by itself, as far as raft lets it by ``run``."""
+        if run < 0:
+            return self.followed is not None and self.followed.has_news
+        # The order to begin a leader's run may come later than what the cell says.
+        if self.led is not None and run == self.led.cell:
+            return self.led.has_news
+        return self._own.has_news(self._term)
 
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, raft's entries, frames (staged, written and published once), then answers."""
         is_due = now_ns >= self._looks.due_ns or self._gate.state is not SpaceState.ROOMY
-        has_room = is_due and self._looks.turn(now_ns)
+        has_room = is_due and self._look_around(now_ns)
         heard = 0
         for source in ready:
             heard |= self._parts[source]
@@ -221,11 +320,12 @@ class WriterWorker:
             has_room or (self._starved is None and ring.head[0] != ring.taken)
         ):
             self._take_entries(ring)
-        if heard & _GUARD:
-            self._socket.let_in()
-            self._looks.hasten()
+        if heard & (_GUARD | _FEED) or self._run[0] < 0:
+            self._hear_others(heard)
         if self._socket.hears(ready) and self._service.take_frames(self._serving):
             self._published()
+        if self._run[0] > 0 or heard & _FOLLOWERS:
+            self._lead_by_itself(is_heard=bool(heard & _FOLLOWERS))
         due = self._due
         if due:
             if self._committed_cell[0] != self._committed_version:
@@ -234,6 +334,28 @@ class WriterWorker:
                 self._service.due.acknowledge(self._committed)
         if self._damage is not None or not self._known_by_raft:
             self._look_at_beginnings(now_ns)
+
+    def _look_around(self, now_ns: int) -> bool:
+        """Look at what changes seldom; whether the disk has room again."""
+        if self.led is not None:
+            self.led.look()
+        return self._looks.turn(now_ns)
+
+    def _lead_by_itself(self, *, is_heard: bool) -> None:
+        """Commit what this node alone has to hold; or feed the other members, and count."""
+        led = self.led
+        if led is not None and (is_heard or self._run[0] == led.cell):
+            led.turn(is_heard=is_heard)
+        elif self._own.has_news(self._term):
+            self._own.commit(self._term)
+
+    def _hear_others(self, heard: int) -> None:
+        """Who wants to be let in, and what a leader sends right to this writer."""
+        if heard & _GUARD:
+            self._socket.let_in()
+            self._looks.hasten()
+        if self.followed is not None and (heard & _FEED or self._run[0] < 0):
+            self.followed.turn(is_heard=bool(heard & _FEED))
 
     def finish(self) -> None:
         """Nothing: ``close`` answers whoever waits."""
@@ -246,6 +368,11 @@ class WriterWorker:
         # It syncs through the log's files: they are closed behind it.
         self._flusher.stop()
         self._log.close()
+        self._own.close()
+        if self.followed is not None:
+            self.followed.close()
+        if self.led is not None:
+            self.led.close()
         self._change_ring(attach=False)
 
     def take_settings(self, settings: Settings) -> None:
@@ -296,7 +423,8 @@ class WriterWorker:
     def _published(self) -> None:
         """Publish that the log has grown: the cursor first, then the bells."""
         self._publish_written()
-        self._raft.ring()
+        if not self._run[0]:
+            self._raft.ring()
         self._flusher.wake(self._log.end)
         self._looks.note_grown()
 
@@ -321,9 +449,28 @@ class WriterWorker:
                     self._carry_out(order)
             case ProposeState():
                 self._take_proposal(order)
+            case FeedFrom() | FollowRun() | AwaitFollower() | LeadRun():
+                self._take_feed_order(order)
             case _:
                 kind = kind_of(order).name
                 logger.warning("order refused: not one for a writer: kind=%s", kind)
+
+    def _take_feed_order(self, order: FeedFrom | FollowRun | AwaitFollower | LeadRun) -> None:
+        followed, led = self.followed, self.led
+        if followed is None or led is None:
+            return
+        match order:
+            case FeedFrom():
+                followed.dial(order)
+            case FollowRun() if self._follows:
+                followed.begin(order, self._log.end)
+            case AwaitFollower():
+                port = led.await_follower(order)
+                self._raft.send(encode(FollowerStands(order.peer, port)))
+            case LeadRun():
+                led.begin(order, self._log.end, self._term)
+            case _:
+                pass
 
     def _note_serving(self) -> None:
         """Frames are taken in a term in which the broker has told all that was acknowledged before:
@@ -410,6 +557,10 @@ class WriterWorker:
             self._take_entries(self._ring)
         self._term = None
         self._follows = False
+        if self.followed is not None:
+            self.followed.drop()
+        if self.led is not None:
+            self.led.drop()
         self._change_ring(attach=True)
         if isinstance(order, GrantTerm):
             end = self._log.end
@@ -530,16 +681,32 @@ class WriterWorker:
     def _append(self, content: LeaderEntries, data: memoryview) -> None:
         """Entries of the leader that this node follows; raft has verified them."""
         end = LogEnd(content.position, content.last_index, content.last_term, content.chain)
+        size = content.items_size
+        with data[:size] as items, data[size:] as entries:
+            self._append_verified(end, items, entries)
+
+    def _append_fed(self, data: memoryview, first: Index, last: Index) -> LogEnd:
+        """Entries of the leader that it has sent to this writer; see ``followed_run.Append``."""
+        verified = verify_following(data, first, last, end=self._log.end, size=self._data_file_size)
+        try:
+            self._append_verified(verified.end, memoryview(verified.items), verified.entries)
+        except DiskFullError as error:
+            self._gate.strike(error)
+            raise
+        self._published()
+        return self._log.end
+
+    def _append_verified(self, end: LogEnd, items: memoryview, entries: memoryview) -> None:
         # A leader takes nothing of producers out of its reserve. Half of what followers have in
         # theirs lets them take what it has, the rest the entry of the next leader, which comes by
         # itself: a full group can elect, and commits what was acknowledged.
-        is_small = len(data) <= SMALL_APPEND
-        keep = 0 if is_small else self._environment.settings.retention.reserve_bytes // 2
+        size = len(items) + len(entries)
+        keep = (
+            0 if size <= SMALL_APPEND else self._environment.settings.retention.reserve_bytes // 2
+        )
         with_reserve(lambda: self._log.reserve_entries(end), keep=keep)
-        size = content.items_size
-        with data[:size] as items, data[size:] as entries:
-            self._log.append_entries(entries, items, end=end)
-            self._service.note_entries(size // INDEX_ITEM_SIZE, entries)
+        self._log.append_entries(entries, items, end=end)
+        self._service.note_entries(len(items) // INDEX_ITEM_SIZE, entries)
 
     def _repair(self, content: RepairedBytes, data: memoryview) -> None:
         """Write over committed bytes that are damaged; raft has verified what belongs there."""
@@ -592,7 +759,17 @@ def run(settings: Settings, stop: StopFlag) -> int:
             sign_of_life=lambda: environment.page.give_sign(Role.WRITER, time.monotonic_ns()),
         )
         retention = LogRetention(environment, log)
-        worker = WriterWorker(environment, log, Flusher, SpaceGate.of(environment), retention)
+        is_fed = settings.raft.direct and settings.raft.direct_writers
+        is_fed = is_fed and settings.store.log.has_terms and not settings.mirror.sources
+        worker = WriterWorker(
+            environment,
+            log,
+            Flusher,
+            SpaceGate.of(environment),
+            retention,
+            feed=DirectFeed() if is_fed else None,
+            followers=LedFeed() if is_fed else None,
+        )
         logger.info("writer serves: after_ms=%d", (time.monotonic() - started) * 1000)
         return worker
 

@@ -126,9 +126,9 @@ _OF_NODES = (
         f"{_AT} runs without compiled kernels",
         "It works, and takes and gives a small part of the messages a second that it could.",
         "The program was installed where there was no C compiler and no wheel of the platform:"
-        " `ledgermq doctor` says so, too. Install the Debian package, a wheel of the platform, or"
-        " a C compiler and then the program again, and restart one node after the other"
-        " ([new-version.md](new-version.md)).",
+        " `ledgermq doctor` and the node's log say so, too. Install the Debian package, a wheel of"
+        " the platform, or a C compiler and then the program again, and restart one node after"
+        " the other ([new-version.md](new-version.md)).",
     ),
     Alert(
         "LedgermqElectionsTooMany", _WARNING, "0s",
@@ -172,6 +172,27 @@ _OF_NODES = (
         "`ledgermq mirror status` there says why: no member of the source answers or hears a"
         " leader, the line or `bytes_per_s` gives less than the source stores, or the mirror's"
         " disk does ([second-site.md](second-site.md#how-far-it-is)).",
+    ),
+    Alert(
+        "LedgermqColdStorageAway", _WARNING, "5m",
+        "ledgermq_cold_away_since > 0",
+        f"the place of sealed pieces refuses {_AT}",
+        "Consumers of messages that the log has no more wait for it.",
+        "The log says the reason (`cold storage away`): the network, the bucket's keys, a folder"
+        " that is not mounted. Consumers go on by themselves once it is back, and none has passed"
+        " anything over ([cold-storage.md](cold-storage.md#when-the-log-has-gone)).",
+    ),
+    Alert(
+        "LedgermqSealingStandsStill", _WARNING, "1d",
+        "changes(ledgermq_cold_sealed_position[$1d]) == 0 and on (job, instance)"
+        ' (ledgermq_log_position_bytes{cursor="committed"}'
+        " > on (job, instance) ledgermq_cold_sealed_position)",
+        f"nothing was sealed for a day of the log of {_AT}",
+        "Retention waits for it, and the disk fills up.",
+        "Run `ledgermq piece seal`, and see why its timer does not. `ledgermq status` says what the"
+        " pieces lack, and the log whether one of them is not what was sealed"
+        " ([cold-storage.md](cold-storage.md#what-waits-for-pieces)).",
+        waits_by_age=True,
     ),
     Alert(
         "LedgermqVersionTooOld", _CRITICAL, "30s",

@@ -27,6 +27,7 @@ from tests.acknowledged.rows import (
     Row,
     Stored,
 )
+from tests.acknowledged.share_rows import share_rows
 from tests.acknowledged.steps import (
     Connections,
     Errand,
@@ -49,7 +50,7 @@ part of it, and the later ones of these calls are not made."""
 OPTIONS = ConsumerOptions(hold_ms=0, timeout_s=PATIENCE_S)
 LOOK_S = 0.1
 
-ROWS: tuple[Row, ...] = (*table_rows(), *message_rows(), *port_rows())
+ROWS: tuple[Row, ...] = (*table_rows(), *message_rows(), *share_rows(), *port_rows())
 
 
 @dataclass
@@ -293,7 +294,9 @@ def _prepare(to: Connections) -> Errand:
         yield to.ask("topic_create", topic=topic, queues=queues, **window)
     for queue_id in range(WORLD_QUEUES):
         bodies = [f"{queue_id} {number}".encode() for number in range(WORLD_MESSAGES)]
-        yield to.producer.send_batch(WORLD, bodies, queue_id=queue_id)
+        # Those of a queue are one group's: ordered share groups get one of each at a time.
+        group = f"of {queue_id}"
+        yield to.producer.send_batch(WORLD, bodies, queue_id=queue_id, message_group=group)
 
 
 def _until(

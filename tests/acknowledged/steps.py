@@ -78,12 +78,19 @@ class Connections:
     """To a node, or to the nodes of a group; a producer, and the port for RocketMQ's clients."""
 
     def __init__(self, addresses: Sequence[str], port: str | None, chance: random.Random) -> None:
-        """Connect, once there is somebody; ``port`` is asked when it is first needed."""
+        """Connect, once there is somebody; ``port`` is asked when it is first needed.
+
+        Nodes that begin need not listen yet: none of this is a first contact, which would fail.
+        """
         self._places = list(addresses)
         self._chance = chance
         context = zmq.Context.instance()
         self.pipelines = [
-            RequestPipeline(broker_link(context, parse_addresses(self._places), client=f"c{one}"))
+            RequestPipeline(
+                broker_link(
+                    context, parse_addresses(self._places), client=f"c{one}", is_watchful=False
+                )
+            )
             for one in range(CONNECTIONS)
         ]
         self._producer: Producer | None = None
@@ -102,7 +109,7 @@ class Connections:
         if self._producer is None:
             options = ProducerOptions(timeout_s=PATIENCE_S)
             places = self._places if len(self._places) > 1 else self._places[0]
-            self._producer = Producer(places, options=options)
+            self._producer = Producer(places, options=options, awaits_node=False)
             self._producer.form()
         return self._producer
 

@@ -148,6 +148,7 @@ def _offset_rows() -> list[CallRow]:
                 "value": _offset(note),
                 "queues": [_queue(note)],
                 "force": True,
+                "create": True,
             },
             lambda note: asked("resets", note),
             _is_committed,
@@ -159,6 +160,7 @@ def _offset_rows() -> list[CallRow]:
                 "group": f"clone-{note.name}",
                 "topic": WORLD,
                 "force": True,
+                "create": True,
             },
             lambda note: asked("clone", note),
             _is_committed,
@@ -210,7 +212,8 @@ def _access_rows() -> list[CallRow]:
         }
 
     def quota(prefix: str, note: Note) -> Arguments:
-        return {"owner": f"topic:{prefix}-{note.name}", "fields": {"produceBytes": 10_000_000}}
+        owner = f"topic:{prefix}-{note.name}"
+        return {"owner": owner, "fields": {"produceBytes": 10_000_000}, "ahead": True}
 
     return [
         CallRow(
@@ -297,7 +300,7 @@ def _schema_rows() -> list[CallRow]:
         ),
         CallRow(
             "schema_rule",
-            lambda note: {"subject": f"ruled-{note.name}", "compatibility": "FULL"},
+            lambda note: {"subject": f"ruled-{note.name}", "compatibility": "FULL", "ahead": True},
             lambda note: ("schema_show", {"subject": f"ruled-{note.name}"}),
             lambda _, outcome: isinstance(outcome, dict) and outcome["compatibility"] == "FULL",
         ),

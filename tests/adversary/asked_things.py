@@ -133,6 +133,22 @@ def verbs(stored: Stored) -> Mapping[str, Callable[[About], Arguments]]:
         "group_create": lambda _: {"group": "made"},
         "group_alter": lambda _: {"group": "absent"},
         "group_delete": lambda _: {"group": "absent"},
+        # Before others wait for the group, or with it.
+        "share_receive": lambda about: {"group": about.group, "topic": about.topic},
+        "share_settle": lambda about: {
+            "group": about.group,
+            "action": "accept",
+            "handles": [f"1:{about.group}:{about.topic}:0:0:1:7"],
+        },
+        "share_show": lambda about: {"group": about.group},
+        "share_peek": lambda about: {
+            "group": about.group,
+            "topic": about.topic,
+            "max_messages": 1,
+            "wait_ms": 0,
+        },
+        "share_give_up": lambda about: {"group": about.group, "topic": about.topic, "request": 1},
+        "share_end": lambda _: {"group": "absent"},
         "group_prepare": lambda about: {"group": about.group},
         "group_offset": lambda about: {"group": about.group, "topic": about.topic},
         "group_commit": lambda about: {

@@ -12,15 +12,18 @@
 | ``unread_replies`` | M1 answers that nobody reads |
 | ``groups`` | M2 groups without end |
 | ``held_pulls`` | M3 all held pulls |
+| ``held_pops`` | all places of those who wait for messages to take singly; empty acknowledgements |
 | ``members`` | a group of thousands, each of whom is told of all |
 | ``schemas`` | schemas whose comparison takes seconds, by who may register them |
 | ``log_lines`` | L1 lines of the log |
 | ``http_attacks`` | the HTTP port |
+| ``share_attacks`` | share groups, by each door |
 | ``half_open`` ``slow_writer`` ``mechanisms`` ``wrong_frames`` | what else a transport may do |
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import socket
@@ -36,6 +39,7 @@ from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.wire.byte_stream import message_head
 from ledgermq.wire.session import encode_call, encode_hello
 from tests.adversary import http_attacks, zmtp3
+from tests.adversary.share_attacks import SHARE_ATTACKS
 from tests.adversary.target import Target
 from tests.process.raw_zmtp import LONG, MORE, FirstZmtpClient, ZmtpClient
 from tests.process.remoting_client import RemotingClient
@@ -276,6 +280,27 @@ def held_pulls(target: Target, chance: random.Random) -> None:
     client.close()
 
 
+def held_pops(target: Target, chance: random.Random) -> None:
+    client = RemotingClient(target.port)
+    empty = base64.b64encode(bytes(MIB // 2)).decode()
+    acks = [{"c": "x", "t": "orders", "r": "0", "so": 0, "q": 0, "rq": 7, "b": empty}]
+    try:
+        for number in range(500 * target.scale):
+            fields = {
+                **TEMPLATES[Code.POP_MESSAGE].fields,
+                "consumerGroup": f"pops-{chance.randrange(100)}",
+                "queueId": chance.randrange(-1, 4),
+                "pollTime": 600_000,
+                "exp": chance.choice(("*", "no || such || tag")),
+            }
+            client.send(chance.choice((Code.POP_MESSAGE, Code.NOTIFICATION)), fields)
+            if number % 100 == 0:
+                client.send(Code.BATCH_ACK_MESSAGE, body=json.dumps({"acks": acks}).encode())
+    except OSError:
+        pass
+    client.close()
+
+
 def members(target: Target, chance: random.Random) -> None:
     connection = zmtp3.connect(target.consume)
     hello = zmtp3.message(encode_hello(1, client="x", library="raw"))
@@ -493,6 +518,7 @@ ATTACKS: Mapping[str, Callable[[Target, random.Random], None]] = {
         producer_groups,
         groups,
         held_pulls,
+        held_pops,
         members,
         schemas,
         log_lines,
@@ -506,6 +532,7 @@ ATTACKS: Mapping[str, Callable[[Target, random.Random], None]] = {
         http_attacks.inflated_looks,
         http_attacks.silent_http,
         http_attacks.unread_http,
+        *SHARE_ATTACKS,
     )
 }
 

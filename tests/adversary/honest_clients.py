@@ -1,4 +1,4 @@
-"""Five clients that mind their own business while others attack: what they get, and how late."""
+"""Six clients that mind their own business while others attack: what they get, and how late."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from ledgermq.client import Consumer, Producer, ProducerOptions
+from ledgermq.client import Consumer, Producer, ProducerOptions, ShareConsumer
 from ledgermq.remoting.codes import RequestCode
 from tests.adversary.target import Target
 from tests.process.http_client import get
@@ -17,6 +17,7 @@ from tests.process.remoting_steps import NOW_MS, pull_fields, pulled
 from tests.suite.patience import PATIENCE_S
 
 OWN_TOPIC, PORT_TOPIC = "orders", "other"
+SHARE_GROUP = "honest-shares"
 HOST = "127.0.0.2"
 """From where RocketMQ's clients come: bounds of one address are not to reach them."""
 
@@ -24,8 +25,8 @@ PAUSE_S = 0.01
 
 
 class HonestClients:
-    """A producer and a consumer of ours on the unix sockets, two of RocketMQ's kind by tcp, and one
-    who asks for health and metrics.
+    """A producer, a consumer and a member of a share group on the unix sockets, two of RocketMQ's
+    kind by tcp, and one who asks for health and metrics.
 
     Invariant: a number is in ``_sent`` once its message was acknowledged.
     """
@@ -34,12 +35,12 @@ class HonestClients:
         self._is_over = threading.Event()
         self._all_sent = threading.Event()
         self._sent: dict[str, set[int]] = {OWN_TOPIC: set(), PORT_TOPIC: set()}
-        self._read: dict[str, set[int]] = {OWN_TOPIC: set(), PORT_TOPIC: set()}
+        self._read: dict[str, set[int]] = {OWN_TOPIC: set(), PORT_TOPIC: set(), SHARE_GROUP: set()}
         self._waits: dict[str, list[float]] = {}
         self._failed: list[BaseException] = []
         self._local, self._remoting, self._target = local, target.port, target
         self._looked = 0
-        acts = (self._produce, self._send, self._look, self._consume, self._pull)
+        acts = (self._produce, self._send, self._look, self._consume, self._pull, self._share)
         self._threads = [
             threading.Thread(target=self._guarded, args=[act], daemon=True) for act in acts
         ]
@@ -92,7 +93,8 @@ class HonestClients:
 
     def missing(self) -> dict[str, set[int]]:
         """What was acknowledged and never read; to be asked when all has ended."""
-        return {topic: self._sent[topic] - self._read[topic] for topic in self._sent}
+        sent = {**self._sent, SHARE_GROUP: self._sent[OWN_TOPIC]}
+        return {who: sent[who] - read for who, read in self._read.items()}
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
@@ -119,6 +121,18 @@ class HonestClients:
             while not (self._all_sent.is_set() and not self.missing()[OWN_TOPIC]):
                 for message in consumer.poll(0.2):
                     self._take(OWN_TOPIC, bytes(message.body), "consumer")
+                if self._failed:
+                    return
+
+    def _share(self) -> None:
+        with ShareConsumer(
+            self._local, group=SHARE_GROUP, topic=OWN_TOPIC, timeout_s=PATIENCE_S
+        ) as member:
+            while not (self._all_sent.is_set() and not self.missing()[SHARE_GROUP]):
+                messages = member.poll(0.2)
+                for message in messages:
+                    self._take(SHARE_GROUP, bytes(message.body), "share member")
+                member.accept(*messages)
                 if self._failed:
                     return
 

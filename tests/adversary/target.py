@@ -11,7 +11,7 @@ class Target(NamedTuple):
     """Where a node is attacked; ``scale`` 1 is for a moment, more for as much longer.
 
     ``stream``: path of the writer's stream socket. ``token``: of one who may look at messages over
-    HTTP, and change nothing else.
+    HTTP, and change nothing else. ``grpc``: without its library there is no such port.
     """
 
     consume: Address
@@ -21,6 +21,7 @@ class Target(NamedTuple):
     stream: str
     token: str
     scale: int = 1
+    grpc: Address | None = None
 
     @property
     def port(self) -> str:

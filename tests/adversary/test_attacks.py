@@ -28,6 +28,7 @@ import pytest
 
 from tests.adversary.attacks import ATTACKS, attack_for
 from tests.adversary.honest_clients import HonestClients
+from tests.adversary.share_attacks import HAS_GRPC
 from tests.adversary.target import Target
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import free_port
@@ -69,11 +70,12 @@ def attacked(scale: int = 1) -> Iterator[tuple[Node, Target]]:
     """A node that is open to everybody; at its end it must have had no bug, and stop in order."""
     with nodes_made() as make:
         node = make()
-        consume, produce, http = ports(3)
+        consume, produce, http, grpc = ports(4)
         listen = {
             "consume": f"tcp://127.0.0.1:{consume}",
             "produce": f"tcp://127.0.0.1:{produce}",
             "http": f"127.0.0.1:{http}",
+            **({"grpc": f"127.0.0.1:{grpc}"} if HAS_GRPC else {}),
         }
         tokens = node.folder / "tokens"
         tokens.write_text(f"reader {TOKEN} user:reader\n")
@@ -99,6 +101,7 @@ def attacked(scale: int = 1) -> Iterator[tuple[Node, Target]]:
                 stream,
                 TOKEN,
                 scale,
+                (local, grpc) if HAS_GRPC else None,
             ),
         )
 

@@ -67,6 +67,7 @@ LOOKED_AT = {
     "group_offset",
     "group_members",
     "dead_letters",
+    "share_show",
     "timers",
     "transactions",
     "features",

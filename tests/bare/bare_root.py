@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -135,6 +136,12 @@ class BareRoot:
             # Not what was deleted, and git does not know yet.
             if os.path.lexists(root.CHECKOUT / name):
                 shutil.copy2(root.CHECKOUT / name, path, follow_symlinks=False)
+
+
+def processor_s() -> float:
+    """Seconds that processors have computed so far for what roots have run, and has ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _apt_options() -> list[str]:

@@ -32,6 +32,11 @@ apt-get install --yes --no-install-recommends ledgermq
 """
 
 CONVERSE = """set -e
+cat >>/etc/ledgermq/ledgermq.toml <<SETTINGS
+[listen]
+grpc = "127.0.0.1:8081"
+trusted_network = true
+SETTINGS
 install -d -o ledgermq -g ledgermq /run/ledgermq /var/lib/ledgermq
 setpriv --reuid=ledgermq --regid=ledgermq --init-groups \
     ledgermq serve --config /etc/ledgermq/ledgermq.toml 2>/tmp/log &
@@ -40,10 +45,30 @@ ledgermq status --config /etc/ledgermq/ledgermq.toml --wait-ready 60 || { cat /t
 ledgermq status --config /etc/ledgermq/ledgermq.toml --json
 ledgermq send orders 'hello from a package'
 ledgermq receive orders
+/usr/lib/ledgermq/bin/python3 - <<PROGRAM
+$2
+PROGRAM
 kill -TERM $!
 wait $!
 trap - EXIT
 ledgermq store check /var/lib/ledgermq
+"""
+
+ASK_GRPC = """
+import ssl
+import grpc
+from ledgermq.gateway.rpc.definition import SERVICE, make, message_class
+
+with grpc.insecure_channel("127.0.0.1:8081") as channel:
+    ask = channel.unary_unary(
+        f"/{SERVICE}/QueryRoute",
+        request_serializer=lambda one: one.SerializeToString(),
+        response_deserializer=message_class("QueryRouteResponse").FromString,
+    )
+    asked = make("QueryRouteRequest", topic={"name": "orders"})
+    told = ask(asked, metadata=(("x-mq-client-id", "bare"),), timeout=60)
+    print("grpc told of queues:", bool(told.message_queues))
+print("grpc speaks TLS:", "BEGIN" in ssl.get_server_certificate(("127.0.0.1", 8081)))
 """
 
 UPDATE = "apt-get update -o APT::Update::Error-Mode=any 2>&1 || echo refused"
@@ -80,7 +105,7 @@ def test_apt_installs_a_node_that_serves_and_takes_nothing_that_another_key_has_
 
     bare_root.run(INSTALL.replace("$1", repository.url).replace("$2", suite.name), timeout_s=900)
     version = bare_root.run(VERSION)
-    told = bare_root.run(CONVERSE, timeout_s=300)
+    told = bare_root.run(CONVERSE.replace("$2", ASK_GRPC), timeout_s=300)
     trusted = bare_root.run(UPDATE)
     with signing_key() as others:
         Repository(repository.folder, repository.url, others).add(built)
@@ -89,5 +114,6 @@ def test_apt_installs_a_node_that_serves_and_takes_nothing_that_another_key_has_
     assert root.packaged_suites()[suite.name] in version
     assert "\nhello from a package\n" in told
     assert '"kernel": "compiled"' in told
+    assert "grpc told of queues: True\ngrpc speaks TLS: True\n" in told
     assert "refused" not in trusted
     assert "refused" in strange

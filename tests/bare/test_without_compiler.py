@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.bare, pytest.mark.slow]
 
 INSTALL = """set -e
 for name in node client; do python3 -m venv --clear ~/$name; done
-~/client/bin/pip install --quiet --disable-pip-version-check .
+~/client/bin/pip install --quiet --disable-pip-version-check ./distributions/client
 ~/node/bin/pip install --quiet --disable-pip-version-check '.[server]'
 """
 

@@ -20,7 +20,7 @@ TOOLS = ("ip", "systemd-nspawn", "mmdebstrap", "unshare", "nsenter")
 SUITE = os.environ.get("LEDGERMQ_BOOT_SUITE", "bookworm")
 """What the machines are that are booted, and what the package is built for."""
 PACKAGES = (
-    "systemd,systemd-sysv,dbus,procps,python3,debconf,bash-completion,zsh,man-db,rsync,"
+    "systemd,systemd-sysv,dbus,procps,python3,debconf,bash-completion,fish,zsh,man-db,rsync,"
     "openssh-server,openssl,wget"
 )
 SOURCES = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))

@@ -136,5 +136,8 @@ def test_shells_complete_the_command(machine: Machine) -> None:
         "zsh -fc 'autoload -Uz compinit; compinit -u -D; echo $_comps[ledgermq]'"
     )
 
+    fished = machine.output("fish -c 'complete -C \"ledgermq topic cr\"'")
+
     assert found == "create"
     assert loaded == "_ledgermq"
+    assert fished.startswith("create\t")

@@ -33,6 +33,10 @@ BUCKET = "archives"
 HEAD_BYTES_MAX = 1 << 16
 
 _DATE = re.compile(rb"Date: ([^\r]*)\r\n", re.IGNORECASE)
+KEPT = (
+    "<DeleteResult><Error><Key>some</Key><Code>InternalError</Code>"
+    "<Message>kept by a test</Message></Error></DeleteResult>"
+)
 REFUSALS = {"busy": (503, "SlowDown"), "unable": (501, "NotImplemented")}
 
 
@@ -165,8 +169,10 @@ class FaultyProxy:
 
     ``""`` nothing; ``busy`` it is answered 503, ``unable`` 501; ``late`` the answer waits half
     a second; ``gone`` it is not even passed on; ``lost`` the request is done, and its answer is
-    not handed on; ``half`` nor the second half of it; ``head`` it ends within its first lines;
-    ``changed`` its last byte is another one; ``ahead`` the server's clock is two minutes ahead.
+    not handed on; ``half`` nor the second half of it; ``head`` it ends within its first lines,
+    ``version`` within its ETag; ``kept`` a deletion of several objects is answered as done, and one
+    was not deleted; ``changed`` its last byte is another one; ``ahead`` the server's clock is two
+    minutes ahead.
     """
 
     def __init__(self, port: int) -> None:
@@ -216,6 +222,9 @@ class FaultyProxy:
         if fault in REFUSALS:
             client.sendall(_refusal(*REFUSALS[fault]))
             return
+        if fault == "kept":
+            client.sendall(_answer(200, "OK", KEPT))
+            return
         if fault == "gone":
             return
         with _connected(self._target) as server:
@@ -240,6 +249,9 @@ class FaultyProxy:
             client.sendall(whole[: len(whole) // 2])
         elif fault == "head":
             client.sendall(whole[: whole.index(b"\r\n") + 2])
+        elif fault == "version":
+            at = whole.lower().find(b"\r\netag: ")
+            client.sendall(whole[: at + 12] if at >= 0 else whole[: whole.index(b"\r\n") + 2])
         elif fault == "changed":
             client.sendall(whole[:-1] + bytes([whole[-1] ^ 1]))
         elif fault == "ahead":
@@ -259,9 +271,14 @@ def _connected(port: int) -> socket.socket:
 
 
 def _refusal(status: int, code: str) -> bytes:
-    body = f"<Error><Code>{code}</Code><Message>refused by a test</Message></Error>"
+    return _answer(
+        status, code, f"<Error><Code>{code}</Code><Message>refused by a test</Message></Error>"
+    )
+
+
+def _answer(status: int, reason: str, body: str) -> bytes:
     return (
-        f"HTTP/1.1 {status} {code}\r\nContent-Type: application/xml\r\nConnection: close\r\n"
+        f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/xml\r\nConnection: close\r\n"
         f"Content-Length: {len(body)}\r\n\r\n{body}"
     ).encode()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.buckets import amazon_bucket, azure_bucket, google_bucket
-from ledgermq.buckets.bucket import StoredObject
+from ledgermq.buckets.bucket import StoredObject, Stretch
 from ledgermq.model.errors import StorageError, StoreLockedError
 from ledgermq.pipeline.archive import object_store
 from ledgermq.pipeline.archive.archive_folder import ArchiveFolder
@@ -79,16 +79,19 @@ def test_a_store_that_answers_badly_costs_time_and_nothing_else(
     assert sum(bool(fault) for fault in proxy.faults) > 5
 
 
+@pytest.mark.parametrize("kind", ["head", "version"])
 def test_an_answer_that_ends_within_its_head_says_nothing(
-    tmp_path: Path, proxy: FaultyProxy, target: ObjectStore
+    tmp_path: Path, proxy: FaultyProxy, target: ObjectStore, kind: str
 ) -> None:
-    """A client takes it for one without a body: no objects, or a copy that is done."""
+    """A client takes it for one without a body: no objects, or a copy that is done; and half an
+    ETag for one.
+    """
     bucket = bucket_of(target)
     version = bucket.put("folder/one", b"content", over=None)
     cut = []
 
     def fault(number: int, _head: bytes) -> str:
-        return "head" if number in cut else ""
+        return kind if number in cut else ""
 
     def asked(call: Callable[[], object]) -> object:
         cut.append(proxy.count + 1)
@@ -105,9 +108,15 @@ def test_an_answer_that_ends_within_its_head_says_nothing(
     stored = asked(lambda: bucket.get("folder/one", bytes_max=100))
     assert isinstance(stored, StoredObject)
     assert (stored.content, stored.version) == (b"content", version)
+    part = asked(lambda: bucket.stretch("folder/one", 2, 5, version=version))
+    assert isinstance(part, Stretch) and part.body is not None
+    assert (part.body.read(100), part.size, part.version) == (b"nte", len(b"content"), version)
+    part.body.close()
     # Each was asked for once more.
-    assert [proxy.faults[number - 1] for number in cut] == ["head"] * 6
+    assert [proxy.faults[number - 1] for number in cut] == [kind] * 7
     assert proxy.count == cut[-1] + 1
+    written = asked(lambda: bucket.put("folder/one", b"other", over=version))
+    assert bucket.put("folder/one", b"third", over=str(written)) is not None
 
 
 def test_a_store_that_stays_away_is_told_and_the_next_run_has_everything(

@@ -41,22 +41,36 @@ def go_cluster_client() -> Command:
     return _go("cluster", "./cluster")
 
 
-def _go(name: str, package: str) -> Command:
-    program = CACHE / "go" / name
+def go_grpc_client() -> Command:
+    """RocketMQ's gRPC client in Go, compiled."""
+    return _go("grpc", ".", folder="gogrpc")
+
+
+def _go(name: str, package: str, *, folder: str = "go") -> Command:
+    program = CACHE / folder / name
     need("go")
     program.parent.mkdir(parents=True, exist_ok=True)
-    make_with(["go", "build", "-o", str(program), package], CLIENTS / "go")
+    make_with(["go", "build", "-o", str(program), package], CLIENTS / folder)
     return [str(program)], {}
 
 
 def node_client() -> Command:
     """The Node program beside its module."""
+    return _node("node", "ali-ons")
+
+
+def node_grpc_client() -> Command:
+    """RocketMQ's gRPC client for Node."""
+    return _node("nodegrpc", "rocketmq-client-nodejs")
+
+
+def _node(name: str, module: str) -> Command:
     need("node", "npm")
-    folder = CACHE / "node"
+    folder = CACHE / name
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("client.js", "package.json"):
-        shutil.copy(CLIENTS / "node" / name, folder / name)
-    if not (folder / "node_modules" / "ali-ons").is_dir():
+    for file in ("client.js", "package.json"):
+        shutil.copy(CLIENTS / name / file, folder / file)
+    if not (folder / "node_modules" / module).is_dir():
         make_with(["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
     return ["node", str(folder / "client.js")], {}
 
@@ -74,13 +88,37 @@ def python_client() -> Command:
     return [sys.executable, str(CLIENTS / "python_client.py")], {"PYTHONPATH": str(folder)}
 
 
+def python_grpc_client() -> Command:
+    """RocketMQ's gRPC client in Python, with libraries of its own."""
+    folder = CACHE / "python-grpc"
+    if not (folder / "rocketmq").is_dir():
+        words = ["-m", "pip", "install", "--quiet", "--target", str(folder)]
+        make_with([sys.executable, *words, "rocketmq-python-client==5.1.2"], CLIENTS)
+    program = CLIENTS / "python_grpc_client.py"
+    return [sys.executable, str(program)], {"PYTHONPATH": str(folder)}
+
+
+def java_grpc_client() -> Command:
+    """RocketMQ's gRPC client in Java."""
+    return _java("javagrpc", "GrpcSteps", Path(__file__).with_name("GrpcSteps.java").read_text())
+
+
 def rust_client() -> Command:
     """The Rust program, compiled; the first time takes minutes."""
+    return _rust("rust", "rust-client")
+
+
+def rust_grpc_client() -> Command:
+    """RocketMQ's gRPC client in Rust, compiled; the first time takes minutes."""
+    return _rust("rustgrpc", "rust-grpc-client")
+
+
+def _rust(name: str, program: str) -> Command:
     need("cargo")
-    folder = CACHE / "rust"
-    shutil.copytree(CLIENTS / "rust", folder, dirs_exist_ok=True)
+    folder = CACHE / name
+    shutil.copytree(CLIENTS / name, folder, dirs_exist_ok=True)
     make_with(["cargo", "build", "--quiet"], folder, timeout_s=RUST_MAKE_S)
-    return [str(folder / "target" / "debug" / "rust-client")], {}
+    return [str(folder / "target" / "debug" / program)], {}
 
 
 def java4_failover() -> Command:
@@ -97,6 +135,11 @@ def java5_features() -> Command:
 def java5_tools() -> Command:
     """``Mqadmin.java`` with the tools of RocketMQ 5."""
     return _java("java5tools", "Mqadmin", Path(__file__).with_name("Mqadmin.java").read_text())
+
+
+def java5_pop() -> Command:
+    """``Pop.java``, beside the tools of RocketMQ 5."""
+    return _java("java5tools", "Pop", Path(__file__).with_name("Pop.java").read_text())
 
 
 def _java(name: str, program: str, source: str) -> Command:

@@ -32,7 +32,7 @@ def administer(address: str) -> None:
         one.send_batch("gone", [b"old"] * 7, queue_id=1).result()
         wait_until(lambda: admin.topic("sales").messages == 40, "dispatch", timeout_s=PATIENCE_S)
         wait_until(lambda: admin.topic("gone").messages == 7, "dispatch", timeout_s=PATIENCE_S)
-        admin.reset_offsets("billing", "sales", "last", force=True)
+        admin.reset_offsets("billing", "sales", "last", create=True)
         admin.alter_topic("sales", write_queues=2)
         admin.alter_topic("sales", read_queues=2)
         admin.reset_offsets("billing", "sales", "number", 4, queues=[1])
@@ -40,7 +40,7 @@ def administer(address: str) -> None:
         admin.delete_topic("gone")
         admin.create_topic("gone", queues=2)
         one.send_batch("gone", [b"new"] * 2, queue_id=1).result()
-        admin.clone_offsets("billing", "audit", "sales")
+        admin.clone_offsets("billing", "audit", "sales", create=True)
 
 
 def table(store: Path, file: str, key: str) -> dict[str, Any]:

@@ -114,9 +114,8 @@ def upgrade_there_and_back(group: Group, old: Version, clients: Clients) -> None
         clients.wait_more()
     replace(group, last, old)
     newer = group.leader(besides=last)
-    assert f"{last.name} knows level 0, and needs version {version_of(LEVEL)}" in refused_enabling(
-        newer
-    )
+    older = f"{last.name} knows level 0, and needs version {version_of(LEVEL)}"
+    wait_until(lambda: older in refused_enabling(newer), "the newer leader to have heard of it")
     clients.wait_more()
     replace(group, last, THIS)
     clients.wait_more()

@@ -21,6 +21,7 @@ from ledgermq.formats.records.message import (
     message_size,
     properties_in,
     queue_of,
+    tried_again,
 )
 from ledgermq.model.errors import CorruptLogError, MessageIllegalError
 from tests.plain_codecs import as_version_2
@@ -337,3 +338,12 @@ def test_a_message_of_version_2_is_moved_as_one_of_ours() -> None:
     moved = moved_to(memoryview(record), b"orders", 3)
 
     assert moved == encode_message(replace(message, topic="orders", queue_id=3))
+
+
+@given(_MESSAGES, st.integers(0, 2**31 - 1))
+def test_a_message_that_is_tried_again_differs_in_that_alone(message: Message, times: int) -> None:
+    record = encode_message(message)
+
+    again = decode_message(memoryview(tried_again(record, times)))
+
+    assert again == replace(decode_message(memoryview(record)), reconsume_times=times)

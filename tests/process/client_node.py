@@ -20,6 +20,7 @@ def start_client_node(
     *,
     log: str = "dledger",
     file_size: int = 1_048_576,
+    ack: str = "majority-memory",
     **tables: dict[str, Any],
 ) -> None:
     """Serve topics ``orders`` and ``other`` with four queues each; returns when ready.
@@ -36,7 +37,7 @@ def start_client_node(
             "max_index_num": 400,
             "log": log,
         },
-        ack={"mode": "majority-memory"},
+        ack={"mode": ack},
     )
     config = node.root / "config"
     config.mkdir(parents=True)

@@ -14,6 +14,7 @@ from ledgermq.client import (
     Producer,
     Queries,
     Requester,
+    ShareConsumer,
     TraceTopic,
     TransactionalProducer,
     aio,
@@ -26,6 +27,7 @@ from ledgermq.client.aio import (
     AsyncProducer,
     AsyncQueries,
     AsyncRequester,
+    AsyncShareConsumer,
     AsyncTransactionalProducer,
 )
 from ledgermq.client.closing import Ending
@@ -82,6 +84,10 @@ BLOCKING: Table = {
     DeadLetters: (lambda at: DeadLetters(at, group="members"), lambda one: one.queues()),
     SinkClient: (SinkClient, lambda _: None),
     Requester: (Requester, lambda _: None),
+    ShareConsumer: (
+        lambda at: ShareConsumer(at, group="sharers", topic=TOPIC),
+        lambda one: one.poll(POLL_S),
+    ),
     TraceTopic: (TraceTopic, lambda one: one.flush()),
     TransactionalProducer: (
         lambda at: TransactionalProducer(at, group="producers"),
@@ -115,6 +121,10 @@ AWAITED: Table = {
     AsyncQueries: (AsyncQueries, lambda one: one.by_key(TOPIC, "x")),
     AsyncDeadLetters: (lambda at: AsyncDeadLetters(at, group="members"), lambda one: one.queues()),
     AsyncRequester: (AsyncRequester, nothing),
+    AsyncShareConsumer: (
+        lambda at: AsyncShareConsumer(at, group="sharers", topic=TOPIC),
+        lambda one: one.poll(POLL_S),
+    ),
     AsyncTransactionalProducer: (
         lambda at: AsyncTransactionalProducer(at, group="producers"),
         lambda one: one.transaction().leave_open(),

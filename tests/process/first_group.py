@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import SIZES, Group, Member, free_port
+from tests.process.group_nodes import SIZES, Group, Member, free_port, wait_heard
 from tests.process.node_start import run_command
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -46,6 +46,7 @@ class FirstGroup:
             _put(self.made / f"n{number}", node)
             members.append(Member(node, f"n{number}"))
             members[-1].start()
+        wait_heard(members)
         self.group = Group(members)
 
     @property

@@ -96,6 +96,12 @@ class Member:
             prefix=self._prefix,
         )
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether its broker takes connections."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self.node.runtime / "consume")) == 0
+
     def kill(self) -> None:
         """End the supervisor with -9; its children follow."""
         self.node.signal(signal.SIGKILL)
@@ -286,14 +292,26 @@ class Group:
 def producer(*members: Member, **options: Any) -> Iterator[Producer]:
     """A producer of one or more members; unless something else is said, it waits as tests do.
 
-    A group of a machine that does much else elects and answers later than an application waits.
+    A group of a machine that does much else elects and answers later than an application waits. One
+    of the members has begun to listen: where nobody does, a new client does not wait.
     """
+    wait_heard(members)
     addresses = [member.address for member in members]
     with Producer(
         addresses if len(addresses) > 1 else addresses[0],
         options=ProducerOptions(**{"timeout_s": PATIENCE_S, **options}),
     ) as made:
         yield made
+
+
+def wait_heard(members: Sequence[Member]) -> None:
+    """Return when one of the members takes connections, or none runs."""
+
+    def is_heard() -> bool:
+        running = Group(members).up()
+        return not running or any(one.is_heard for one in running)
+
+    wait_until(is_heard, "a member to be heard")
 
 
 def make_group(
@@ -336,6 +354,7 @@ def make_group(
             prepare(member)
     for member in made:
         member.start()
+    wait_heard(made)
     return Group(made)
 
 
@@ -373,6 +392,7 @@ def make_growing_group(
         if prepare is not None:
             prepare(member)
         member.start()
+    wait_heard(made)
     return Group(made)
 
 

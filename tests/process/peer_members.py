@@ -90,6 +90,7 @@ class Members:
         keys: str | None = None,
         direct: bool = False,
         direct_port: int = 0,
+        writers: bool = True,
     ) -> Settings:
         """Settings of ``node``; ``root`` and ``keys`` are folders' names, the node's by default."""
         return Settings(
@@ -110,6 +111,7 @@ class Members:
                 keys_dir=None if self.keys is None else self.keys / (keys or node),
                 direct=direct,
                 direct_port=direct_port,
+                direct_writers=writers,
             ),
         )
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import finalize
 
 import zmq
 
@@ -22,6 +24,7 @@ from ledgermq.wire.session import (
     encode_call,
     encode_hello,
 )
+from tests.process.raw_producer import end_context
 from tests.suite.patience import PATIENCE_S
 
 ANSWER_MS = round(PATIENCE_S * 1_000)
@@ -49,6 +52,9 @@ class RawConsumer:
         self.told: list[Standing] = []
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket: zmq.Socket[bytes] = self.context.socket(zmq.DEALER)
+        # A context that is collected with an open socket waits for it for ever: a test that fails
+        # leaves both, and another one would hang where the collector comes.
+        finalize(self, end_context, self.context, self.socket, os.getpid())
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.RECONNECT_IVL, 10)
         if queued_max:
@@ -56,12 +62,7 @@ class RawConsumer:
         self.socket.connect(endpoint or f"ipc://{runtime_dir}/consume")
         self.welcome: Welcome | None = None
         if hello:
-            try:
-                self.welcome = self.hello()
-            except BaseException:
-                # A context that is collected with an open socket waits for it for ever.
-                self.close()
-                raise
+            self.welcome = self.hello()
 
     def hello(self) -> Welcome:
         self.socket.send_multipart(encode_hello(0, client="test", library="raw"))
@@ -119,7 +120,10 @@ class RawConsumer:
         return request_id
 
     def pulled(self, timeout_ms: int = ANSWER_MS) -> PullAnswer:
-        parts = self.receive(timeout_ms)
+        return self.answered(self.receive(timeout_ms))
+
+    def answered(self, parts: list[bytes]) -> PullAnswer:
+        """A PULLED, as it was received."""
         assert decode_header(parts[0]).kind is Kind.PULLED, parts
         pulled = decode_pulled(parts[0], records_size=len(parts[1]))
         ends = map(sum, zip(pulled.starts, pulled.sizes, strict=True))

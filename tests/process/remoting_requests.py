@@ -6,6 +6,7 @@ import json
 from typing import NamedTuple
 
 from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.remoting.command import BINARY_CODE_MAX, HeaderKind
 from ledgermq.remoting.pull_request import SUBSCRIPTION
 from tests.plain_codecs import BatchItem, encode_batch
 from tests.process.remoting_steps import GROUP, NOW_MS, heartbeat_body
@@ -49,8 +50,18 @@ _PULL: Fields = {
     "sysFlag": SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*",
     "subVersion": 1, "expressionType": "TAG",
 }  # fmt: skip
+_POPPED: Fields = {
+    **_OF_GROUP,
+    "offset": 0,
+    "extraInfo": f"0 {NOW_MS} 1000 7 0 broker-a 0 0",
+}
 _VALUE: Fields = {"namespace": "spaces", "key": "k", "value": "v"}
 _ANSWER: Fields = {**_SHORT, "i": "REPLY_TO_CLIENT\x01fuzz\x02CORRELATION_ID\x011\x02"}
+
+
+def kinds_of(code: int) -> list[HeaderKind]:
+    """Headers that can name a code: those of POP are too large for a binary one."""
+    return list(HeaderKind) if code <= BINARY_CODE_MAX else [HeaderKind.JSON]
 
 
 class Template(NamedTuple):
@@ -81,6 +92,56 @@ TEMPLATES: dict[Code, Template] = {
     Code.SEND_REPLY_MESSAGE_V2: Template(_ANSWER, b"answer"),
     Code.PULL_MESSAGE: Template(_PULL),
     Code.LITE_PULL_MESSAGE: Template(_PULL),
+    Code.POP_MESSAGE: Template(
+        {
+            **_OF_GROUP,
+            "maxMsgNums": 1,
+            "invisibleTime": 1_000,
+            "pollTime": 0,
+            "bornTime": 1,
+            "initMode": 0,
+            "expType": "TAG",
+            "exp": "a || b",
+            "order": "false",
+        }
+    ),
+    Code.PEEK_MESSAGE: Template({**_OF_GROUP, "maxMsgNums": 1}),
+    Code.NOTIFICATION: Template({**_OF_GROUP, "pollTime": 0, "bornTime": 1}),
+    Code.POLLING_INFO: Template(_OF_GROUP),
+    Code.ACK_MESSAGE: Template(_POPPED),
+    Code.CHANGE_MESSAGE_INVISIBLETIME: Template({**_POPPED, "invisibleTime": 1_000}),
+    Code.BATCH_ACK_MESSAGE: Template(
+        {},
+        _json(
+            brokerName="broker-a",
+            acks=[
+                {
+                    "c": GROUP,
+                    "t": "orders",
+                    "r": "0",
+                    "so": 0,
+                    "q": 0,
+                    "rq": 7,
+                    "pt": NOW_MS,
+                    "it": 1_000,
+                    "b": "AQ==",
+                }
+            ],
+        ),
+    ),
+    Code.QUERY_ASSIGNMENT: Template(
+        {},
+        _json(
+            topic="orders",
+            consumerGroup=GROUP,
+            clientId="fuzz",
+            strategyName="AVG",
+            messageModel="CLUSTERING",
+        ),
+    ),
+    Code.SET_MESSAGE_REQUEST_MODE: Template(
+        {}, _json(topic="orders", consumerGroup=GROUP, mode="PULL", popShareQueueNum=0)
+    ),
     Code.QUERY_MESSAGE: Template(
         {"topic": "orders", "key": "k", "maxNum": 8, "beginTimestamp": 0, "endTimestamp": 2**62}
     ),
@@ -156,6 +217,9 @@ TEMPLATES: dict[Code, Template] = {
     Code.UNLOCK_BATCH_MQ: Template({}, _locks()),
     Code.GET_ALL_CONSUMER_OFFSET: Template({}),
     Code.GET_ALL_DELAY_OFFSET: Template({}),
+    Code.GET_TIMER_CHECK_POINT: Template({}),
+    Code.GET_TIMER_METRICS: Template({}),
+    Code.GET_ALL_MESSAGE_REQUEST_MODE: Template({}),
     Code.CHECK_CLIENT_CONFIG: Template(
         {},
         _json(

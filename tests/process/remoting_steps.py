@@ -95,7 +95,8 @@ def send(
         replies.append(client.ask(RequestCode.SEND_MESSAGE_V2, fields, body))
     assert [one.code for one in replies] == [ResponseCode.SUCCESS] * len(bodies), replies
     end = int(replies[-1].fields["queueOffset"]) + 1
-    queue = {"topic": topic, "queueId": queue_id}
+    # One with a priority goes elsewhere.
+    queue = {"topic": topic, "queueId": replies[-1].fields["queueId"]}
     wait_until(
         lambda: int(client.ask(RequestCode.GET_MAX_OFFSET, queue).fields["offset"]) >= end,
         "messages are in their queue",
@@ -152,16 +153,22 @@ class Pulled(NamedTuple):
         return [bytes(one.body) for one in self.messages]
 
 
-def pulled(reply: Command) -> Pulled:
-    """What a reply to a pull says; fails where there is no such thing."""
-    fields = reply.fields
-    assert fields["suggestWhichBrokerId"] == "0"
+def messages_of(reply: Command) -> list[Message]:
+    """The messages in its body."""
     messages, at = [], 0
     body = memoryview(bytes(reply.body))
     while at < len(body):
         message = decode_message(body[at : at + int.from_bytes(body[at : at + 4], "big")])
         messages.append(message)
         at += int.from_bytes(body[at : at + 4], "big")
+    return messages
+
+
+def pulled(reply: Command) -> Pulled:
+    """What a reply to a pull says; fails where there is no such thing."""
+    fields = reply.fields
+    assert fields["suggestWhichBrokerId"] == "0"
+    messages = messages_of(reply)
     numbers = (int(fields[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset"))
     return Pulled(reply.code, reply.remark, *numbers, messages)
 

@@ -116,6 +116,17 @@ class PartialNode:
                 _child(role, settings)
             self.pids[role] = pid
 
+    def hold_commits(self) -> None:
+        """Stop raft, and have the writer wait for it: it commits by itself else."""
+        stat = Path("/proc", str(self.pids[Role.RAFT]), "stat")
+        os.kill(self.pids[Role.RAFT], signal.SIGSTOP)
+        wait_for(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "raft to stop")
+        self.page.publish_run(None)
+
+    def go_on_committing(self) -> None:
+        """Have raft run again."""
+        os.kill(self.pids[Role.RAFT], signal.SIGCONT)
+
     def wait_ready(self) -> None:
         wait_for(
             lambda: (

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,14 @@ from ledgermq.client import Consumer, Producer, ProducerOptions, Queries, TraceT
 from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.model.errors import LedgerError, MessageIllegalError, NoPermissionError, QuotaError
+from ledgermq.model.errors import (
+    ConnectDeniedError,
+    LedgerError,
+    MessageIllegalError,
+    NoPermissionError,
+    QuotaError,
+    UnreachableError,
+)
 from ledgermq.model.names.system_topics import TRACE_TOPIC
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
 from tests.process.conftest import Node, wait_until
@@ -174,19 +180,69 @@ def test_a_producer_cancels_timers_of_its_topics_and_sees_no_others(guarded: Gua
     assert isinstance(again, MessageIllegalError)
 
 
-def test_a_client_without_a_users_key_is_not_let_in(guarded: Guarded) -> None:
-    stranger, _ = guarded.keys("stranger")
+def denial(address: str) -> LedgerError:
+    """What a client is told that has more time than a test may take: it is told at once."""
+    with connect_broker(address, name="stranger", timeout_s=10 * PATIENCE_S) as broker:
+        return refusal(broker.topics)
+
+
+def topics_of(broker: Broker) -> object:
+    """What it may see; None while it is not let in."""
+    try:
+        return broker.topics()
+    except ConnectDeniedError:
+        return None
+
+
+def test_who_is_not_let_in_is_told_at_once_and_why(guarded: Guarded) -> None:
+    stranger, public = guarded.keys("stranger")
     plain = stranger.partition("?")[0]
+    of_another_node = make_node_key(guarded.node.folder / "other.key")
+    file = guarded.node.folder / "other.keys"
+    make_client_keys(file, server=of_another_node)
 
-    def denial(address: str) -> NoPermissionError | None:
-        # Who is refused tries for as long as it was given.
-        with connect_broker(address, name="stranger", timeout_s=1.0) as broker:
-            error = refusal(broker.topics)
-        return error if isinstance(error, NoPermissionError) else None
+    unknown, keyless, other = denial(stranger), denial(plain), denial(f"{plain}?keys={file}")
+    both = denial(f"{plain},{stranger}")
 
-    errors = [wait_until(partial(denial, address), "a refusal") for address in (stranger, plain)]
-    assert "?keys=FILE" in str(errors[1])
+    assert isinstance(unknown, ConnectDeniedError) and unknown.details["key"] == public
+    assert isinstance(keyless, ConnectDeniedError) and "?keys=FILE" in str(keyless)
+    assert isinstance(both, ConnectDeniedError)
+    # That may be a node which begins, too.
+    assert type(other) is UnreachableError and other.retriable
+    assert other.details["server"] == of_another_node
     wait_until(lambda: guarded.node.logged("client refused: its key is no user's"), "a line")
+
+
+def test_keys_that_a_node_does_not_ask_for_are_named(make_node: Callable[[], Node]) -> None:
+    node, port = make_node(), free_port()
+    node.configure(listen={"consume": f"tcp://127.0.0.1:{port}", "trusted_network": True})
+    node.serve()
+    file = node.folder / "client.keys"
+    make_client_keys(file, server=make_node_key(node.folder / "node.key"))
+
+    told = denial(f"tcp://127.0.0.1:{port}?keys={file}")
+
+    assert isinstance(told, ConnectDeniedError) and "leave ?keys= out" in str(told)
+
+
+def test_a_key_that_becomes_a_users_is_let_in_by_the_client_that_was_refused(
+    guarded: Guarded,
+) -> None:
+    address, public = guarded.keys("orders")
+    with connect_broker(address, name="orders", timeout_s=10 * PATIENCE_S) as broker:
+        assert isinstance(refusal(broker.topics), ConnectDeniedError)
+        guarded.command("acl", "add", "orders", "--public-key", public, "--topic", "a=PUB")
+        wait_until(lambda: topics_of(broker) is not None, "the client is let in")
+
+
+def test_the_address_of_producers_alone_names_the_one_to_use(guarded: Guarded) -> None:
+    address, public = guarded.keys("orders")
+    guarded.command("acl", "add", "orders", "--public-key", public, "--topic", "a=PUB|SUB")
+    wrong = address.replace(str(guarded.consume), str(guarded.produce))
+
+    told = [refusal(lambda: sender(wrong)), refusal(lambda: Consumer(wrong, topic="a").poll(1))]
+
+    assert all("listen.consume" in str(error) for error in told), told
 
 
 def test_commands_add_alter_check_and_remove_users(guarded: Guarded, tmp_path: Path) -> None:

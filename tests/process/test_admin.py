@@ -84,7 +84,7 @@ def test_a_deleted_topic_that_is_made_again_begins_empty_and_is_numbered_on(node
     with admin_of(node) as admin, Producer(f"ipc://{node.runtime}") as one:
         one.send_batch("sales", [b"old"] * 5, queue_id=1).result()
         wait_until(lambda: admin.topic("sales").messages == 5, "dispatch", timeout_s=PATIENCE_S)
-        admin.reset_offsets("billing", "sales", "last", force=True)
+        admin.reset_offsets("billing", "sales", "last", create=True)
         admin.delete_topic("sales")
         node.signal(signal.SIGKILL)
     node.wait_end()
@@ -118,7 +118,7 @@ def test_queues_are_taken_away_only_when_all_is_consumed(node: Node) -> None:
             one.send("sales", b"y", queue_id=2).result()
         with pytest.raises(MessageIllegalError, match="not consumed"):
             admin.alter_topic("sales", read_queues=2)
-        admin.reset_offsets("billing", "sales", "last", force=True)
+        admin.reset_offsets("billing", "sales", "last", create=True)
         hidden = admin.alter_topic("sales", read_queues=2)
     node.stop()
     node.serve()
@@ -132,18 +132,18 @@ def test_queues_are_taken_away_only_when_all_is_consumed(node: Node) -> None:
     assert messages == 12
 
 
-def test_a_group_that_is_not_there_is_made_by_a_forced_reset_alone(node: Node) -> None:
+def test_a_group_that_is_not_there_is_made_by_a_reset_that_says_so_alone(node: Node) -> None:
     with admin_of(node) as admin, Producer(f"ipc://{node.runtime}") as one:
         one.send("sales", b"x").result()
         for dry_run in (True, False):
             with pytest.raises(GroupUnknownError, match="biling"):
-                admin.reset_offsets("biling", "sales", "first", dry_run=dry_run)
+                admin.reset_offsets("biling", "sales", "first", force=True, dry_run=dry_run)
         with pytest.raises(GroupUnknownError, match="biling"):
             admin.lag("biling", "sales")
         with pytest.raises(GroupUnknownError, match="biling"):
             admin.members("biling")
         groups = [row.group for row in admin.groups()]
-        admin.reset_offsets("billing", "sales", "last", force=True)
+        admin.reset_offsets("billing", "sales", "last", create=True)
         later = [row.group for row in admin.groups()]
 
     assert "biling" not in groups
@@ -162,7 +162,9 @@ def test_offsets_are_reset_cloned_and_told(node: Node) -> None:
         one.send_batch("sales", [b"y"] * 5, queue_id=0).result()
         wait_until(lambda: admin.topic("sales").messages == 15, "dispatch", timeout_s=PATIENCE_S)
 
-        planned = admin.reset_offsets("billing", "sales", "time", between, force=True, dry_run=True)
+        planned = admin.reset_offsets(
+            "billing", "sales", "time", between, create=True, dry_run=True
+        )
         with pytest.raises(GroupUnknownError):
             admin.lag("billing")
         admin.create_group("billing")
@@ -173,9 +175,9 @@ def test_offsets_are_reset_cloned_and_told(node: Node) -> None:
             admin.reset_offsets("billing", "sales", "number", 16, queues=[0])
         with pytest.raises(TopicUnknownError):
             admin.reset_offsets("billing", "sales", "first", queues=[2])
-        cloned = admin.clone_offsets("billing", "audit")
+        cloned = admin.clone_offsets("billing", "audit", create=True)
         with pytest.raises(GroupUnknownError):
-            admin.clone_offsets("none", "audit")
+            admin.clone_offsets("none", "audit", create=True)
         audit = admin.lag("audit", "sales")[0]
         to_first = admin.reset_offsets("audit", "sales", "first")
         state = admin.group("audit")
@@ -214,7 +216,7 @@ def test_a_group_is_deleted_with_or_without_what_it_has_consumed(node: Node) -> 
     with admin_of(node) as admin, Producer(f"ipc://{node.runtime}") as one:
         one.send_batch("sales", [b"x"] * 3, queue_id=0).result()
         wait_until(lambda: admin.topic("sales").messages == 3, "dispatch", timeout_s=PATIENCE_S)
-        admin.reset_offsets("billing", "sales", "last", queues=[0], force=True)
+        admin.reset_offsets("billing", "sales", "last", queues=[0], create=True)
         admin.delete_group("billing")
         kept = admin.lag("billing", "sales")[0].offset
         listed = {row.group: row.exists for row in admin.groups()}
@@ -248,7 +250,9 @@ def test_offsets_stay_under_members_that_consume_unless_forced(node: Node) -> No
             members = admin.group("billing").members
             with pytest.raises(GroupActiveError, match="stop its members"):
                 admin.reset_offsets("billing", "sales", "last", queues=[0])
-            forced = admin.reset_offsets("billing", "sales", "last", queues=[0], force=True)
+            forced = admin.reset_offsets(
+                "billing", "sales", "last", queues=[0], force=True, create=True
+            )
 
     assert members == ("c1",)
     assert [move.new for move in forced] == [3]
@@ -262,7 +266,9 @@ def test_the_same_from_asyncio(node: Node) -> None:
             await admin.create_group("billing")
             await admin.reset_offsets("billing", "sales", "first")
             found = await admin.group("billing")
-            moves = await admin.clone_offsets("billing", "audit", "sales", dry_run=True)
+            moves = await admin.clone_offsets(
+                "billing", "audit", "sales", create=True, dry_run=True
+            )
             queues = (await admin.topic("sales")).settings.write_queues
             await admin.delete_group("billing", with_offsets=True)
             await admin.delete_topic("sales")

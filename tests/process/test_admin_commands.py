@@ -107,7 +107,7 @@ def test_groups_and_offsets_are_administered_by_hand(node: Node, command: Comman
         command("offset", "reset", "billing", "sales", "--to", "4", "--queue", "0", "--json")
     )
     lag = command("group", "lag", "billing")[1].splitlines()
-    cloned = answer(command("offset", "clone", "billing", "audit", "--json"))
+    cloned = answer(command("offset", "clone", "billing", "audit", "--create", "--json"))
     shown = answer(command("offset", "show", "audit", "sales", "--json"))
     off = command("group", "alter", "billing", "--consume", "off")
     listed = [line.split() for line in command("group", "list")[1].splitlines()]
@@ -157,9 +157,9 @@ def test_what_cannot_be_done_says_what_to_do(command: Command) -> None:
         (("group", "members", "g"), "does not exist"),
         (("dlq", "list", "g"), "does not exist"),
         (("dlq", "replay", "g", "--all"), "does not exist"),
-        (("offset", "reset", "g", "none", "--to", "first"), "with force it is made"),
-        (("offset", "reset", "g", "none", "--to", "first", "--dry-run"), "with force it is made"),
-        (("offset", "reset", "g", "none", "--to", "first", "--force"), "topic does not exist"),
+        (("offset", "reset", "g", "none", "--to", "first"), "with create it is made"),
+        (("offset", "reset", "g", "none", "--to", "first", "--force"), "with create it is made"),
+        (("offset", "reset", "g", "none", "--to", "first", "--create"), "topic does not exist"),
         (("offset", "show", "g", "none"), "group does not exist"),
         (("offset", "reset", "g", "none", "--to", "middle"), "time=TIME"),
         (("offset", "reset", "g", "none", "--to", "time=noon"), "noon"),

@@ -26,10 +26,13 @@ pytestmark = pytest.mark.slow
 BINARY = bytes(range(256))
 LARGE = "ä" * 50_000
 BODY_DEFAULT = 65_536
+SHARERS = "sharers"
 
 
 class Stored:
-    """What the node has: messages by a word, a dead letter, a timer, a transaction."""
+    """What the node has: messages by a word, a dead letter, a timer, a transaction, and a share
+    group that has taken one.
+    """
 
     def __init__(self, address: str, shop: TransactionalProducer) -> None:
         self.address = address
@@ -45,6 +48,7 @@ class Stored:
             sick = one.send("other", b"sick", queue_id=0).result()
         with Admin(address, timeout_s=PATIENCE_S) as admin:
             wait_until(lambda: admin.topic("orders").messages == 3, "dispatch")
+            (self.taken,) = admin.receive_shared(SHARERS, "orders", max_messages=1)
         with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:
             wait_until(lambda: broker.timers(10).waiting, "the timer")
             asked = {"group": "billing", "position": sick.physical_offset, "delay_level": DEAD}
@@ -278,7 +282,11 @@ def test_groups_are_made_changed_and_deleted_and_their_offsets_moved(
     made = told(api.change("POST", "/groups", {"group": "ledger", "retryMaxTimes": 3}))
     altered = told(api.change("PATCH", "/groups/ledger", {"consumeEnable": False}))
     cloned = told(
-        api.change("POST", "/groups/ledger/offsets/clone", {"source": "billing", "topic": "orders"})
+        api.change(
+            "POST",
+            "/groups/ledger/offsets/clone",
+            {"source": "billing", "topic": "orders", "create": True},
+        )
     )
     first = {"topic": "orders", "to": "first"}
     asked = told(api.change("POST", "/groups/ledger/offsets/reset", {**first, "dry_run": True}))
@@ -480,6 +488,7 @@ def test_no_form_of_a_browser_changes_anything(api: ApiClient, kind: str) -> Non
 def test_every_answer_has_what_the_document_says(api: ApiClient, stored: Stored) -> None:
     document = told(api.get("/openapi.json"))
     names = {"topic": "orders", "group": "billing"}
+    of_others = {"showShared": {**names, "group": SHARERS}}
     queries = {
         "findMessages": {"key": "text"},
         "showMessage": {"id": stored.offset_ids["text"]},
@@ -488,7 +497,8 @@ def test_every_answer_has_what_the_document_says(api: ApiClient, stored: Stored)
     }
     asked = [call for call in CALLS if not call.changes]
     for call in asked:
-        answer = told(api.get(call.path.format(**names), **queries.get(call.name, {})))
+        path = call.path.format(**of_others.get(call.name, names))
+        answer = told(api.get(path, **queries.get(call.name, {})))
         path = document["paths"][f"/api/v1{call.path}"]["get"]
         schema = path["responses"]["200"]["content"]["application/json"]["schema"]
         jsonschema.validate(answer, schema)

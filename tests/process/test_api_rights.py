@@ -57,6 +57,10 @@ WHO_MAY = {
     "groupLag": LOOKERS,
     "resetOffsets": {"admin"},
     "cloneOffsets": {"admin"},
+    "showShared": LOOKERS,
+    "receiveShared": {"user", "admin"},
+    "settleShared": {"user", "admin"},
+    "endShared": {"admin"},
     "listDeadLetterGroups": KNOWN - {"gone"},
     "listDeadLetters": {"user", "admin"},
     "showDeadLetter": {"user", "admin"},
@@ -81,6 +85,7 @@ OTHERS_TOPIC = {
     "showGroup": {"look", "admin"},
     "groupMembers": {"look", "admin"},
     "groupLag": {"look", "admin"},
+    "showShared": {"look", "admin"},
     "listDeadLetters": {"admin"},
 }
 """The same about ``other`` and ``strangers``, which nobody has a right to."""
@@ -157,11 +162,13 @@ BODIES: dict[str, dict[str, object]] = {
     "alterGroup": {"consumeEnable": True},
     "resetOffsets": {"topic": "orders", "to": "first", "dry_run": True},
     "cloneOffsets": {"source": "strangers", "topic": "orders", "dry_run": True},
+    "receiveShared": {"topic": "orders"},
+    "settleShared": {"action": "accept", "handles": ["1:billing:orders:9:9:1:7"]},
     "replayDeadLetters": {"offsets": [9]},
     "cancelTimer": {"id": "none"},
     "endTransaction": {"group": "shop", "id": "none", "decision": "rollback"},
 }
-SPARED = frozenset({"deleteTopic", "deleteGroup", "removeUser", "removeQuota"})
+SPARED = frozenset({"endShared", "deleteTopic", "deleteGroup", "removeUser", "removeQuota"})
 """Asked for of what is not there: the others need what is."""
 
 

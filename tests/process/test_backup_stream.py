@@ -10,19 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.client import Producer
+from ledgermq.client import Admin, Producer
 from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
 from ledgermq.conversion.stream.repository import Repository
-from ledgermq.conversion.stream.stream_places import places_at
+from ledgermq.conversion.stream.stream_places import StreamPlaces, places_at
 from ledgermq.daemon import backup_streaming
 from ledgermq.daemon.backup_streaming import BackupStreaming, StreamOrder
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor
+from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends
 from tests.process.batch_load import BATCH, BatchLoad
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
+from tests.process.faults import paused
 from tests.process.group_nodes import SIZES, TOPIC
 from tests.process.node_start import SOURCES, Process, run_command, start_node
 from tests.process.running import topics_document
 from tests.process.test_backup import bodies, faults
+from tests.process.test_delivery import now_ms
+from tests.process.test_state_log import broker_of
 
 pytestmark = pytest.mark.slow
 
@@ -153,4 +158,68 @@ def test_where_much_is_waiting_a_turn_does_not_wait_for_its_time(
         with pytest.raises(LevelError):
             streaming.run(3_600.0, pause=pause)
         assert had[2] - had[1] >= 1_000
+    assert node.stop() == 0
+
+
+def begin_of(places: StreamPlaces) -> int:
+    """Where the log begins in the one stream that is there."""
+    (place,) = places.streams().values()
+    return Repository(place, None).runs()[0].start
+
+
+def ends_position(node: Node) -> int:
+    """From where on the log alone tells the ends of the node's queues."""
+    ends = read_queue_ends(ends_path(node.root))
+    return 0 if ends is None else ends.position
+
+
+def test_what_was_acknowledged_outlives_the_files_of_the_log_that_a_stream_lets_go(
+    make_node: Callable[[], Node],
+) -> None:
+    """An offset and a timer whose commands are in the oldest file, and not in the tables on disk
+    when the stream reads them: the broker gets no processor.
+    """
+    node, again = make_node(), make_node()
+    size = SIZES["mapped_file_size_commit_log"]
+    start_client_node(node, file_size=size)
+    again.configure(store=dict(SIZES), node={"self_id": "n7", "group": "other"})
+    places = places_at(str(node.folder / "streams"))
+    order = StreamOrder(root=node.root, runtime=node.runtime, self_id=None, keep_ms=1)
+    streaming = BackupStreaming(order, lambda: Repository(places.writable("n7"), None))
+
+    with Producer(node.address) as producer, Admin(node.address) as admin:
+        far = producer.send("orders", b"far", deliver_at=now_ms() + 30 * 86_400_000).result()
+        while committed(node).position < size - 20_000:
+            producer.send("orders", b"x" * 10_000).result()
+        admin.reset_offsets("workers", "orders", "last", create=True)
+        with paused([node.pid("broker")]):
+            while committed(node).position < size:
+                producer.send("orders", b"x" * 10_000).result()
+            wait_until(lambda: ends_position(node) >= size, "the table of queue ends")
+            done = streaming.turn()
+        offsets = [row.offset for row in admin.lag("workers")]
+    assert node.stop() == 0
+    restored = run_command(
+        "backup", "restore", str(node.folder / "streams"), str(again.root),
+        "--group", "other", "--self-id", "n7",
+    )  # fmt: skip
+    assert restored.returncode == 0, restored.stderr
+    again.serve()
+    with Admin(again.address) as admin, broker_of(again.address) as broker:
+        assert [row.offset for row in admin.lag("workers")] == offsets
+        assert [row.unique_id for row in broker.timers().timers] == [far.unique_id]
+    assert again.stop() == 0
+    assert begin_of(places) == 0
+
+    # Nothing waits any more, and the next leader begins with a snapshot.
+    node.serve()
+    with Producer(node.address) as producer:
+        producer.cancel(far.unique_id)
+    assert node.stop() == 0
+    node.serve()
+    with Producer(node.address) as producer:
+        while committed(node).position < done.end + size:
+            producer.send("orders", b"x" * 10_000).result()
+    streaming.turn()
+    assert begin_of(places) > 0
     assert node.stop() == 0

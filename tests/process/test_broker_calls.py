@@ -95,6 +95,7 @@ def test_queues_of_a_topic_that_the_table_has_lost_are_read(node: NodeMaker) -> 
 
     # Nobody has said yet who leads.
     assert route.pop("as_of")["role"] == "follower"
+    assert route.pop("message_type") == "UNSPECIFIED"
     assert route == {"topic": "plain0", "read_queues": 4, "write_queues": 0, "perm": 4}
     assert answer.status is PullStatus.FOUND
     assert listed["plain0"]["messages"] == sum(

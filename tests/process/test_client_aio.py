@@ -83,7 +83,7 @@ def test_batches_are_told_message_by_message_and_iterated(node: Node, topic: str
             results = [result for future in futures for result in future.result()]
         given = []
         async with AsyncConsumer(
-            node.address, topic=topic, group=f"{topic}_g", tags="B"
+            node.address, topic=topic, group=f"{topic}_g", tag="B"
         ) as consumer:
             async for message in consumer:
                 given.append(message)

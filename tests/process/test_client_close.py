@@ -30,6 +30,7 @@ from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.model.errors import ClosedError, LedgerError, OutcomeUnknownError
 from tests.process.client_node import own_topic, start_client_node
 from tests.process.conftest import Node, wait_until
+from tests.suite.intruders import IN_USE, refused
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -118,6 +119,20 @@ def test_a_listener_in_a_loop_has_its_own_time_to_commit_when_its_consumer_is_cl
 
     assert committed(node, topic, topic) == ALL_READ
     assert owners(node, topic) == set()
+
+
+def test_a_member_is_refused_to_another_thread_while_it_is_used(node: Node, topic: str) -> None:
+    class Intruded(RebalanceListener):
+        def on_assigned(self, queues: Sequence[TopicQueue]) -> None:
+            told.extend(refused(lambda: consumer.poll(0), consumer.close))
+
+    told: list[str] = []
+    with GroupConsumer(node.address, group=topic, listener=Intruded()) as consumer:
+        consumer.subscribe(topic)
+        read_all(consumer)
+        assert refused(consumer.commit) == [""]
+
+    assert told[:2] == [IN_USE] * 2
 
 
 def test_queues_are_given_away_although_the_listener_fails(node: Node, topic: str) -> None:

@@ -248,7 +248,7 @@ def test_tags_are_compared_as_text_where_their_hashes_agree(
     # At the end of its queue a reader with a filter learns that it is there when its hold is over.
     options = ConsumerOptions(messages_max=3, hold_ms=300)
     with Consumer(
-        node.address, topic=topic, start="first", tags="Aa || D", options=options
+        node.address, topic=topic, start="first", tag="Aa || D", options=options
     ) as consumer:
         messages = read(consumer, 20)
         wait_until(

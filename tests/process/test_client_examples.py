@@ -1,7 +1,8 @@
-"""The examples of filters, compression, requests and delays do what they say."""
+"""Examples of the client do what they say, and their index has all of them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,12 @@ pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+def test_the_index_has_every_example() -> None:
+    told = re.findall(r"\]\((\w+\.py)\)", (EXAMPLES / "README.md").read_text())
+
+    assert sorted(told) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+
+
 @pytest.mark.long(but=1)
 @pytest.mark.parametrize(
     ("name", "printed"),
@@ -27,6 +34,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ),
         ("request_reply", ["tea 3", "coffee 4", "gold not sold"]),
         ("compressed_bodies", ["True"]),
+        (
+            "many_at_once",
+            ["parcel 7 is refused", "40 parcels, at most 10 calls at once"],
+        ),
         (
             "trace_orders",
             ["send orders: send", "poll orders: receive", "billed: 3 books",

@@ -18,6 +18,7 @@ from ledgermq.client import (
 from ledgermq.client.aio import AsyncConsumer, AsyncProducer
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.ipc.cursor_page import CursorPage
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.node_start import run_python
@@ -62,6 +63,10 @@ def count(group: ClusterNode) -> int:
 
 def bodies(group: ClusterNode) -> dict[int, list[bytes]]:
     """All messages of the topic in a group, by queue, in their order."""
+    # What is acknowledged is in the queues a while later.
+    with CursorPage.attach(group.node.runtime / "cursors") as page:
+        end = page.read_committed().position
+        wait_until(lambda: page.read_dispatched().position >= end, "the dispatcher")
     found: dict[int, list[bytes]] = {queue: [] for queue in range(QUEUES)}
     with Consumer(group.address, topic=TOPIC, start="first", one_group=True) as consumer:
         ends = consumer.ends()

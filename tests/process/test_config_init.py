@@ -137,6 +137,11 @@ def test_users_are_let_in_where_the_group_is_led_and_a_follower_says_where_that_
     first = FirstGroup(make_node)
     leader = first.let_users_in()
     follower = first.group.others(leader)[0]
+    follower.node.wait_ready()
+    wait_until(
+        lambda: raft_status(follower)["leader"] == leader.name,
+        "the follower to have heard who leads",
+    )
     words = ("access", "apply", str(first.made), "--address", follower.address)
     refused = run_command(*words)
     other = run_command("acl", "remove", "shop", "--timeout", "1", "--address", follower.address)

@@ -11,9 +11,18 @@ from urllib.parse import quote
 
 import pytest
 
-from ledgermq.client import Admin, Consumer, DeadLetters, Producer, TransactionalProducer
+from ledgermq.client import (
+    Admin,
+    Consumer,
+    DeadLetters,
+    GroupConsumer,
+    Producer,
+    TopicQueue,
+    TransactionalProducer,
+)
 from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.observer.console.site_files import FIRST_PAGE, SITE
 from ledgermq.observer.console.visits import ATTEMPTS
 from tests.certificates import make_certificate
 from tests.process.client_node import start_client_node
@@ -31,9 +40,10 @@ HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>"
 LINK = "javascript:alert(1)"
 
 PAGES = (
-    "/", "/processes", "/disk", "/events", "/topics", "/topics/orders", "/groups",
-    "/groups/billing", "/messages", "/messages?topic=orders&by=last", "/dead-letters",
-    "/dead-letters/billing", "/timers", "/transactions", "/users", "/quotas", "/handbook",
+    "/", "/processes", "/disk", "/events", "/topics", "/topics/orders", "/topics?system=yes",
+    "/groups", "/groups?groups-sort=group", "/groups/billing", "/messages",
+    "/messages?topic=orders&by=last", "/dead-letters", "/dead-letters/billing", "/timers",
+    "/transactions", "/users", "/quotas", "/handbook", "/handbook?find=disk",
     "/handbook/what-to-do",
 )  # fmt: skip
 
@@ -123,7 +133,9 @@ def test_each_page_is_there_for_an_admin_and_bounds_what_it_may(
     assert " style=" not in page.text and "<script>" not in page.text
 
 
-@pytest.mark.parametrize("path", [*PAGES, "/curves.json", "/groups/billing/lag.json"])
+@pytest.mark.parametrize(
+    "path", [*PAGES, "/curves.json", "/groups/billing/lag.json", "/topics/orders/rate.json"]
+)
 def test_nobody_sees_a_page_without_having_signed_in(node: Node, path: str) -> None:
     page = ConsoleClient(where(node)).get(path)
 
@@ -165,7 +177,7 @@ def test_a_user_signs_in_by_name_and_secret_and_sees_what_is_theirs(node: Node) 
     assert client.get("/topics/other").status == 403
     assert client.get("/users").status == 403
     assert client.get("/quotas").status == 403
-    assert client.get("/events").status == 403
+    assert "table-events" not in client.get("/events").text, "the journal is for operators"
 
 
 @pytest.mark.parametrize(
@@ -294,6 +306,171 @@ def test_a_dead_letter_is_replayed_and_a_timer_cancelled(admin: ConsoleClient) -
     assert "notice bad" in admin.act("/timers", "cancel", unique_id="none").text
 
 
+def rows_of(client: ConsoleClient, page: str, key: str) -> dict[str, dict[str, object]]:
+    """Rows of the table of that name, by what stands under ``key``."""
+    separator = "&" if "?" in page else "?"
+    table = page.partition("?")[0].strip("/")
+    rows = json.loads(client.get(f"{page}{separator}export=json&table={table}").text)
+    return {row[key]: row for row in rows}
+
+
+def test_lists_say_who_is_behind_and_what_comes_in(node: Node, admin: ConsoleClient) -> None:
+    address = f"ipc://{node.runtime}"
+    with Producer(address) as producer:
+        stored = [producer.send("counted", b"x" * 100, queue_id=0) for _ in range(5)]
+        last = [one.result(PATIENCE_S) for one in stored][-1]
+    with GroupConsumer(address, group="counter", name="c-1") as consumer:
+        consumer.subscribe("counted")
+        wait_until(lambda: consumer.poll(0.5), "a message")
+        consumer.commit({TopicQueue("counted", 0): 1})
+        row = wait_until(lambda: counted_up_to(admin, 4), "the lag")
+        # Nobody has looked at its page: the observer has kept it by itself.
+        wait_until(lambda: counted_up_to(admin, 4)["course"], "a sample")
+
+    assert (row["members"], row["topics"]) == (1, ["counted"])
+    assert row["age_ms"] is not None and row["state"] in ("consumes", "measuring", "stands still")
+    topic = rows_of(admin, "/topics", "topic")["counted"]
+    assert (topic["messages"], topic["groups"], topic["lag"]) == (5, 1, 4)
+    assert topic["last"] == last.store_timestamp
+    size = topic["size"]
+    assert isinstance(size, int) and 500 < size < 5_000
+    lag = '<td class="number" data-value="4">4</td>'
+    assert lag in admin.get("/topics/counted").text
+    assert lag in admin.get("/groups/counter").text
+
+
+def counted_up_to(admin: ConsoleClient, lag: int) -> dict[str, object]:
+    row = rows_of(admin, "/groups", "group").get("counter", {})
+    return row if row.get("lag") == lag else {}
+
+
+def test_topics_of_groups_and_of_the_system_are_behind_a_switch(admin: ConsoleClient) -> None:
+    users, all_ = (rows_of(admin, page, "topic") for page in ("/topics", "/topics?system=yes"))
+
+    assert "orders" in users and not any(name.startswith("%") for name in users)
+    assert {"%DLQ%billing", "SCHEDULE_TOPIC_XXXX", *users} <= set(all_)
+
+
+def test_a_list_is_sorted_as_asked_and_by_nothing_else(admin: ConsoleClient) -> None:
+    up = list(rows_of(admin, "/topics?topics-sort=topic", "topic"))
+    down = list(rows_of(admin, "/topics?topics-sort=-topic", "topic"))
+
+    assert up == sorted(up, key=str.lower) == down[::-1]
+    for wrong in ("course", "-", "nothing", HOSTILE):
+        assert admin.get(f"/topics?topics-sort={quote(wrong)}").status == 400
+    assert admin.get("/topics?topics-page=-1").status == 400
+
+
+def messages(client: ConsoleClient, query: str) -> list[dict[str, object]]:
+    rows = json.loads(client.get(f"/messages?{query}&export=json&table=messages").text)
+    assert isinstance(rows, list)
+    return rows
+
+
+def test_the_newest_of_all_queues_are_seen_at_once_and_searched_for_a_text(
+    node: Node, admin: ConsoleClient
+) -> None:
+    with Producer(f"ipc://{node.runtime}") as producer:
+        for number in range(80):
+            body = f"Number {number} of {'many' if number % 8 else 'few'}".encode()
+            producer.send("spread", body, queue_id=number % 4).result(PATIENCE_S)
+    wait_until(lambda: messages(admin, "topic=spread"), "dispatch")
+    wait_until(lambda: "Number 79" in str(messages(admin, "topic=spread")[0]), "the last message")
+    newest = [row["preview"] for row in messages(admin, "topic=spread")]
+    few = messages(admin, "topic=spread&by=text&at=OF+FEW")
+    last = messages(admin, "topic=spread&by=last&queue=1")
+
+    assert newest == [
+        f"Number {number} of {'many' if number % 8 else 'few'}" for number in range(79, 47, -1)
+    ]
+    assert [row["preview"] for row in few] == [f"Number {n} of few" for n in range(72, -1, -8)]
+    assert {row["queue"] for row in last} == {1}
+    assert messages(admin, "topic=spread&by=text&at=of+nobody") == []
+    assert (
+        "newest 80 messages: all of them."
+        in admin.get("/messages?topic=spread&by=text&at=few").text
+    )
+    assert admin.get("/messages?topic=spread&by=text").status == 400
+
+
+def test_a_search_is_of_the_queue_that_is_named(node: Node, admin: ConsoleClient) -> None:
+    with Producer(f"ipc://{node.runtime}") as producer:
+        sent = [
+            producer.send("searched", b"part %d" % number, queue_id=number % 4, keys=["same"])
+            for number in range(8)
+        ]
+        since = min(one.result(PATIENCE_S).store_timestamp for one in sent)
+    searches = "by=text&at=part", "by=key&at=same", f"by=time&at={since}"
+    for search in searches:
+        query = f"topic=searched&{search}"
+        wait_until(lambda query=query: len(messages(admin, query)) == 8, "all of them")
+        found = {str(row["preview"]) for row in messages(admin, f"{query}&queue=2")}
+
+        assert found == {"part 2", "part 6"}, search
+        assert admin.get(f"/messages?{query}&queue=99").status == 404
+
+
+def test_users_send_where_they_may_and_nowhere_else(node: Node, admin: ConsoleClient) -> None:
+    for number, client in enumerate(
+        (signed_in(node, token=USER), signed_in(node, user="till", secret=SECRET))
+    ):
+        sent = client.act("/topics/orders", "send", body="theirs", keys=f"user-{number}")
+        (one,) = wait_until(
+            lambda number=number: messages(admin, f"topic=orders&by=key&at=user-{number}"),
+            "the message",
+        )
+        again = client.act(f"/messages/one?id={one['offsetMsgId']}", "again", topic="other")
+
+        assert "is in queue" in sent.text
+        assert "notice bad" in again.text
+        assert messages(admin, f"topic=other&by=key&at=user-{number}") == []
+    with connect_broker(f"ipc://{node.runtime}", name="test", timeout_s=PATIENCE_S) as broker:
+        reader = {"topicPerms": ["orders=SUB"], "secretKey": SECRET}
+        AccessAdmin(broker).set_user("reader", reader, mode="add")
+    reads = signed_in(node, user="reader", secret=SECRET)
+    assert "notice bad" in reads.act("/topics/orders", "send", body="x", keys="of-a-reader").text
+    assert messages(admin, "topic=orders&by=key&at=of-a-reader") == []
+
+
+def test_operators_send_a_message_and_send_it_again(node: Node, admin: ConsoleClient) -> None:
+    sent = admin.act("/topics/orders", "send", body="<b>sent</b>", keys="k-1 k-2", tag="t")
+    (first,) = wait_until(lambda: messages(admin, "topic=orders&by=key&at=k-2"), "the message")
+    one = f"/messages/one?id={first['offsetMsgId']}"
+    again = admin.act(one, "again", topic="other")
+    (second,) = wait_until(lambda: messages(admin, "topic=other&by=key&at=k-1"), "the copy")
+    nowhere = admin.act(one, "again", topic="no-such-topic")
+
+    assert "is in queue" in sent.text and "is in queue" in again.text
+    assert (second["preview"], second["tags"]) == ("<b>sent</b>", "t")
+    assert "notice bad" in nowhere.text
+    assert admin.get("/topics/no-such-topic").status == 404
+    assert node.logged("act=send on=orders")
+
+
+def test_who_only_looks_sends_nothing_and_nobody_to_the_brokers_own(
+    node: Node, admin: ConsoleClient
+) -> None:
+    before = len(messages(admin, "topic=orders"))
+    look = signed_in(node, token=LOOK)
+    form = {"change_key": look.change_key(), "act": "send", "body": "x"}
+    refused = look.get(look.post("/topics/orders", form).headers["location"]).text
+    assert "changes nothing" in refused
+    assert "notice bad" in admin.act("/topics/SCHEDULE_TOPIC_XXXX", "send", body="x").text
+
+    assert len(messages(admin, "topic=orders")) == before
+
+
+def test_a_dead_letter_is_replayed_from_its_own_page(admin: ConsoleClient) -> None:
+    (letter, *_) = wait_until(lambda: messages(admin, "topic=%25DLQ%25billing"), "the letter")
+    one = f"/messages/one?id={letter['offsetMsgId']}"
+    replayed = admin.act(one, "replay", again="yes")
+
+    assert "1 replayed." in replayed.text
+    (order,) = messages(admin, "topic=orders&by=key&at=order-1")
+    kept = admin.act(f"/messages/one?id={order['offsetMsgId']}", "replay")
+    assert "Only dead letters are replayed" in kept.text
+
+
 @pytest.mark.parametrize("decision", ["commit", "rollback"])
 def test_a_transaction_is_ended_by_hand(admin: ConsoleClient, node: Node, decision: str) -> None:
     with TransactionalProducer(f"ipc://{node.runtime}", group="shop") as shop:
@@ -403,6 +580,8 @@ def test_curves_of_a_group_are_for_who_may_see_it(node: Node, admin: ConsoleClie
     wait_until(lambda: json.loads(till.get("/curves.json").text)["messages_in"], "a sample")
     assert till.get("/groups/billing/lag.json").status == 200
     assert till.get("/groups/nobodys/lag.json").status in (403, 404)
+    assert till.get("/topics/orders/rate.json").status == 200
+    assert till.get("/topics/other/rate.json").status == 403
 
 
 @pytest.mark.parametrize("host", ["[", "]:9", "a b", "x" * 300, "\x01", "[::1"])
@@ -439,6 +618,19 @@ def test_a_secret_that_is_another_now_ends_the_visits(node: Node) -> None:
         wait_until(lambda: client.get("/topics").status == 303, "the visit to end")
 
 
+def test_the_documentation_is_linked_where_it_was_brought_and_shown_to_who_signed_in(
+    node: Node, admin: ConsoleClient
+) -> None:
+    linked = 'href="/documentation"' in admin.get("/handbook").text
+    first, page = admin.get("/documentation"), admin.get(f"/documentation/{FIRST_PAGE}")
+    stranger = ConsoleClient(where(node)).get(f"/documentation/{FIRST_PAGE}")
+
+    assert linked is SITE.is_file()
+    assert (first.status, page.status) == ((303, 200) if linked else (404, 404))
+    assert not linked or "<title>" in page.text
+    assert stranger.status == 303 and stranger.headers["location"].startswith("/sign-in")
+
+
 ODD = (
     "", "x" * 300, "x" * 1_001, "..", "%00", "%ff", "-1", "9" * 30, "\u202e", "\N{SNOWMAN}" * 90,
     "a b", "{}", "%2e%2e%2f", "[", "NaN", "what-to-do.md", "\n", "0x10", "None",
@@ -449,7 +641,8 @@ def test_no_value_that_is_asked_or_sent_is_an_error_of_ours(
     node: Node, admin: ConsoleClient
 ) -> None:
     names = ("by", "topic", "queue", "at", "id", "as", "table", "export", "to", "after", "offset")
-    paths, statuses = ("topics", "groups", "dead-letters", "handbook", "static", "x"), set()
+    paths = "topics", "groups", "dead-letters", "handbook", "documentation", "static", "x"
+    statuses = set()
     for odd in map(quote, ODD):
         statuses |= {admin.get(f"/{path}/{odd}").status for path in paths}
         query = "&".join(f"{name}={odd}" for name in names)

@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from ledgermq.cli.main import main
-from ledgermq.cli.node.demo_node import DemoNode
+from ledgermq.cli.node.local_node import LocalNode
+from ledgermq.formats.index_file import IndexLayout
 from ledgermq.process import control
 from ledgermq.store.store_view import StoreView
 from tests.process.conftest import wait_until
@@ -68,7 +69,7 @@ def test_the_demo_takes_a_store_over_and_adds_to_it_exactly_what_was_acknowledge
 @pytest.mark.slow
 def test_the_demo_shows_its_steps_and_how_to_go_on(golden_copy: object) -> None:
     store = golden_copy("gs1")  # type: ignore[operator]
-    done = run_demo("--directory", str(store), "--hash-slots", "500", "--index-items", "400")
+    done = run_demo("--directory", str(store))
     assert not done.stderr, done.stderr
     assert done.returncode == 0
     folder = removable(done.stdout.rpartition("rm -r ")[2].strip())
@@ -90,7 +91,7 @@ def test_a_supervisor_that_gets_no_processor_for_seconds_ends_no_demo(
         made = tempfile.TemporaryDirectory(prefix="demo-", dir=short_folder())
         folder = Path(stack.enter_context(made))
         shutil.copytree(golden_copy("gs1"), folder / "store")
-        node = stack.enter_context(DemoNode.on_store(folder, hash_slots=500, index_items=400))
+        node = stack.enter_context(LocalNode.on_store(folder, IndexLayout(slots=500, items=400)))
         status = node.start()
         (writer,) = [one["pid"] for one in status["processes"] if one["role"] == "writer"]
         supervisor = psutil.Process(writer).parent()
@@ -106,7 +107,7 @@ def test_a_supervisor_that_gets_no_processor_for_seconds_ends_no_demo(
         wait_until(lambda: is_begun_anew(node, writer), "another writer")
 
 
-def is_begun_anew(node: DemoNode, before: int) -> bool:
+def is_begun_anew(node: LocalNode, before: int) -> bool:
     pids = [one["pid"] for one in node.status()["processes"] if one["role"] == "writer"]
     return pids not in ([None], [before])
 

@@ -7,22 +7,28 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
 
+from ledgermq.ipc.orders import FeedFrom
+from ledgermq.members.direct_listener import ACCEPTED_MAX, HANDSHAKES_MAX
 from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers import peer_admission
-from ledgermq.raft_node.peers.direct_connection import OwnCertificate
-from ledgermq.raft_node.peers.direct_peers import ACCEPTED_MAX, DirectPeers
+from ledgermq.raft_node.peers.direct_peers import DirectPeers
+from ledgermq.raft_node.peers.own_certificate import OwnCertificate
 from ledgermq.raft_node.peers.peer_sockets import PART_SIZE_MAX
 from ledgermq.sessions.keys.peer_keys import init_keys
+from ledgermq.writer.direct_feed import DirectFeed
+from ledgermq.writer.led_feed import LedFeed
 from tests.certificates import make_certificate
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import free_port
 from tests.process.peer_members import N0, N1, N2, Member, Members, deliver
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -296,7 +302,7 @@ def test_who_listens_takes_so_many_strangers_and_no_more(members: Members) -> No
             second.group.receive()
             direct.watch(1.1, set())
         assert taken <= ACCEPTED_MAX + 10
-        assert direct._listener is None
+        assert direct._listener.descriptor == -1
         # And what they have begun comes to an end.
         direct.watch(1_000.0, set())
         assert not direct._shaking
@@ -329,7 +335,7 @@ def test_what_has_come_from_who_is_let_in_no_more_is_not_given(members: Members)
 
 
 def test_a_certificate_is_believed_for_what_was_told_alone() -> None:
-    own, other = OwnCertificate(N0), OwnCertificate(N0)
+    own, other = [OwnCertificate(N0, knows_writers=True) for _ in range(2)]
     wait_until(lambda: own.look() and other.look(), "certificates")
     assert own.look() != other.look()
     context = own.context([other.look()], is_server=False)
@@ -375,3 +381,135 @@ def _offers_of(member: Member, *, peers: tuple[Member, ...]) -> set[NodeId]:
 
     wait_until(is_offered, "an offer")
     return offered
+
+
+class Feeds(NamedTuple):
+    """Two members, and their writers: that of the first one leads, the other one's follows."""
+
+    one: Member
+    other: Member
+    leads: LedFeed
+    follows: DirectFeed
+
+    def pump(self) -> list[tuple[NodeId, list[bytes]]]:
+        """Have all of them look once; what the first one's writer has got."""
+        pump(self.one, self.other)
+        return [(peer, [bytes(part) for part in parts]) for peer, parts in self.leads.take()]
+
+
+@pytest.fixture
+def feeds(members: Members) -> Iterator[Feeds]:
+    one, other = [members.start(node, direct=True) for node in (N0, N1)]
+    wait_direct(one, other)
+    with closing(LedFeed()) as leads, closing(DirectFeed()) as follows:
+        yield Feeds(one, other, leads, follows)
+
+
+def invited(feeds: Feeds) -> FeedFrom:
+    """What the second one's writer is told, once the first one's awaits it."""
+    awaited = feeds.one.group.await_follower(N1)
+    assert awaited is not None
+    order = feeds.other.group.feed_from(N0, feeds.leads.await_follower(N1, awaited))
+    assert order is not None
+    return order
+
+
+def is_there(feeds: Feeds) -> bool:
+    """Whether the two writers are connected."""
+    feeds.pump()
+    feeds.follows.take()
+    awaited = feeds.one.group.await_follower(N1)
+    return awaited is not None and feeds.leads.await_follower(N1, awaited) == 0
+
+
+def connect(feeds: Feeds) -> None:
+    feeds.follows.dial(invited(feeds))
+    wait_until(lambda: is_there(feeds), "a connection of the writers")
+
+
+def is_over(feeds: Feeds) -> bool:
+    """Whether the second one's writer has no connection any more."""
+    feeds.pump()
+    feeds.follows.take()
+    return not feeds.follows._by_peer
+
+
+def test_a_writer_is_fed_by_the_writer_that_awaits_it(feeds: Feeds) -> None:
+    connect(feeds)
+    sizes = [1, 8_193, 70_000, 3_000_000]
+    found: list[tuple[NodeId, list[bytes]]] = []
+    for size in sizes:
+        assert feeds.leads.send(N1, b"head", bytes(size))
+
+    def has_come() -> bool:
+        feeds.pump()
+        taken = feeds.follows.take()
+        found.extend((peer, [bytes(part) for part in parts]) for peer, parts in taken)
+        return len(found) == len(sizes)
+
+    wait_until(has_come, "all of it at the writer")
+    feeds.follows.send(N0, b"reply")
+    wait_until(lambda: (N1, [b"reply"]) in feeds.pump(), "the reply")
+
+    assert found == [(N0, [b"head", bytes(size)]) for size in sizes]
+    assert (feeds.one.received, feeds.other.received) == ([], [])
+    feeds.follows.close()
+
+    def is_gone() -> bool:
+        feeds.pump()
+        return not feeds.leads.send(N1, b"head")
+
+    wait_until(is_gone, "the end of the connection")
+
+
+def test_another_life_of_a_raft_process_has_its_writers_begin_anew(feeds: Feeds) -> None:
+    connect(feeds)
+    later = OwnCertificate(N0, knows_writers=True)
+    wait_until(later.look, "a certificate")
+    awaited = feeds.one.group.await_follower(N1)
+    assert awaited is not None
+
+    assert feeds.leads.await_follower(N1, awaited._replace(pem=later.pem)) > 0
+    assert not feeds.leads.send(N1, b"head")
+    wait_until(lambda: is_over(feeds), "the end of the connection")
+
+
+def test_nobody_who_is_not_believed_passes_for_a_writer(feeds: Feeds) -> None:
+    stranger = OwnCertificate(N1, knows_writers=True)
+    wait_until(stranger.look, "a certificate")
+    feeds.follows.dial(invited(feeds)._replace(pem=stranger.pem))
+
+    wait_until(lambda: is_over(feeds), "the end of the connection")
+
+    assert not is_there(feeds)
+
+
+def test_strangers_cost_a_writer_a_few_handshakes(feeds: Feeds) -> None:
+    """Which it ends by itself; whoever is awaited is let in behind them."""
+    order = invited(feeds)
+    with ExitStack() as opened:
+        for _ in range(HANDSHAKES_MAX + 2):
+            address = (order.host, order.port)
+            opened.enter_context(socket.create_connection(address, PATIENCE_S))
+            feeds.pump()
+
+        def are_shaking() -> bool:
+            feeds.pump()
+            return len(feeds.leads._shaking) == HANDSHAKES_MAX
+
+        def are_ended() -> bool:
+            feeds.leads.look()
+            return not feeds.leads._shaking
+
+        wait_until(are_shaking, "handshakes")
+        wait_until(are_ended, "their end")
+    connect(feeds)
+
+
+def test_who_knows_nothing_of_writers_is_told_nothing_of_them(members: Members) -> None:
+    one, other = members.start(N0, direct=True), members.start(N1, direct=True, writers=False)
+    wait_direct(one, other)
+
+    for member, peer in ((one, N1), (other, N0)):
+        assert not member.group.may_feed(peer)
+        assert member.group.await_follower(peer) is None

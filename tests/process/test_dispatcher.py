@@ -19,15 +19,17 @@ import numpy as np
 import pytest
 import zmq
 
+from ledgermq.broker.reading.dispatcher_rest import DispatcherRest
 from ledgermq.dispatcher import dispatcher
 from ledgermq.formats.kernels.kernel import scan_entries
 from ledgermq.ipc.counters import DispatcherCounter
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
-from ledgermq.ipc.doorbell import Inbox
+from ledgermq.ipc.doorbell import Bell, Inbox
 from ledgermq.ipc.loop import StopFlag
 from ledgermq.model.config.settings import ListenSection, Settings, StoreSection
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.queues import dispatch_checkpoint
+from tests.process.conftest import wait_until
 from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
@@ -174,6 +176,24 @@ def test_it_follows_the_committed_cursor(node: Node, start: Any, golden: Any) ->
     )
     assert node.page.read_dispatched().messages == 444
     assert_built_as_java_did(node.root, golden("gd0"))
+
+
+@pytest.mark.slow
+def test_who_begins_to_wait_ends_a_rest(
+    node: Node, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rest of an hour: only its end is seen, not how long it would have been."""
+    monkeypatch.setattr(dispatcher, "REST_AWAY_MS", 3_600_000)
+    start()
+    rest = node.page.rest_cell()
+    node.commit(node.ends[0], written=node.ends[-1])
+    wait_until(lambda: rest[0], "a rest")
+    bell = Bell(node.context, node.settings.listen.runtime_dir, node.page, Role.DISPATCHER)
+    DispatcherRest(node.page, bell).end(rest[0])
+    assert rest[0]
+    DispatcherRest(node.page, bell).end(rest[0] - 1)
+    wait_until(lambda: not rest[0], "the end of the rest")
+    bell.close()
 
 
 @pytest.mark.slow

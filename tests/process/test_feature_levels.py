@@ -20,7 +20,7 @@ from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.rules.state.state_commands import STATE_QUEUE_ID, StateCommand, encode_command
 from ledgermq.store.store_view import StoreView
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import Group, Member, make_group, make_growing_group
+from tests.process.group_nodes import TOPIC, Group, Member, make_group, make_growing_group
 from tests.process.other_versions import THIS, Version, next_version, version_before
 from tests.process.rolling import (
     OldLoopback,
@@ -191,15 +191,23 @@ def refused_schema(leader: Member) -> str:
     return done.stderr
 
 
+def refused_share(leader: Member) -> str:
+    """Why no group can become a share group now."""
+    done = THIS.command("share", "receive", "sharers", TOPIC, "--address", leader.address)
+    assert done.returncode == 1, done.stdout
+    return done.stderr
+
+
 REFUSED: dict[str, Callable[[Member], str]] = {
     "level": refused_enabling,
     "cluster": refused_cluster,
     "schema": refused_schema,
+    "shared": refused_share,
 }
 """What asks a leader for each kind of change that 0.1.0 does not know, and the refusal; by the key
 that the kind has in ``features.LEVELS``."""
 
-COMES_AFTER = {"cluster_document": "cluster"}
+COMES_AFTER = {"cluster_document": "cluster", "unshared": "shared"}
 """What is asked for by nobody before another kind of change was let through."""
 
 READ_COMMANDS = """

@@ -152,8 +152,9 @@ def test_a_minority_acknowledges_nothing_and_says_why(group: Group) -> None:
 
 
 def test_the_leadership_is_handed_over_on_demand(group: Group) -> None:
-    leader = group.leader()
     group.wait_equal()
+    # Looked for last: on a busy machine the lead may have moved meanwhile.
+    leader = group.leader()
     target = group.others(leader)[0]
     done = leader.command("raft", "transfer", target.name, "--json", "--timeout", str(PATIENCE_S))
     status = json.loads(target.command("raft", "status", "--json").stdout)
@@ -199,8 +200,9 @@ def stop_leader(group: Group, wanted: set[bytes], prefix: str) -> Member | None:
     Returns:
         Who was stopped; None if it cannot be judged, for another election came between.
     """
-    leader = group.leader()
     group.wait_equal()
+    # Looked for last: on a busy machine the lead may have moved meanwhile.
+    leader = group.leader()
     begins = {one.name: len(one.node.log.read_text()) for one in group.members}
     status = json.loads(leader.command("raft", "status", "--json").stdout)
     with producer(*group.members) as one:
@@ -328,8 +330,9 @@ def test_a_leader_whose_writer_hangs_hands_over_and_follows_when_it_wakes(
 def test_a_hand_over_that_took_too_long_is_asked_for_again(
     group: Group, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leader = group.leader()
     group.wait_equal()
+    # Looked for last: on a busy machine the lead may have moved meanwhile.
+    leader = group.leader()
     target = group.others(leader)[0]
     where = ("--runtime-dir", str(leader.node.runtime))
     transfer = ["raft", "transfer", target.name, "--json", "--timeout", str(PATIENCE_S), *where]

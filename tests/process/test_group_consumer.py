@@ -18,7 +18,12 @@ from ledgermq.client.core.received import MessageBatch
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupOptions
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions
-from ledgermq.model.errors import GroupUnknownError, NoPermissionError, TopicUnknownError
+from ledgermq.model.errors import (
+    ConfigError,
+    GroupUnknownError,
+    NoPermissionError,
+    TopicUnknownError,
+)
 from tests.process.conftest import wait_until
 from tests.process.group_readers import Journal, Reader
 from tests.suite.patience import PATIENCE_S
@@ -315,6 +320,46 @@ def test_asyncio_members_share_with_others(address: str) -> None:
 
     assert bodies <= seen
     assert shares[0] | shares[1] == ALL
+
+
+@pytest.mark.parametrize("one_group", [True, False])
+@pytest.mark.parametrize("is_opened_first", [True, False])
+def test_a_member_subscribes_before_it_is_opened_or_after(
+    address: str, one_group: bool, is_opened_first: bool
+) -> None:
+    group = f"order {one_group} {is_opened_first}".replace(" ", "_")
+    bodies = set(send(address, "orders", 8))
+
+    async def awaited() -> set[bytes]:
+        consumer = AsyncGroupConsumer(address, group=f"{group}_loop", one_group=one_group)
+        if not is_opened_first:
+            consumer.subscribe("orders")
+        async with asyncio.timeout(PATIENCE_S), consumer:
+            if is_opened_first:
+                with pytest.raises(ConfigError, match="call subscribe first"):
+                    await consumer.poll(0)
+                consumer.subscribe("orders")
+            found: set[bytes] = set()
+            while not bodies <= found:
+                found |= {message.body for message in await consumer.poll()}
+            return found
+
+    def waited() -> set[bytes]:
+        consumer = GroupConsumer(address, group=group, one_group=one_group)
+        if not is_opened_first:
+            consumer.subscribe("orders")
+        with consumer:
+            if is_opened_first:
+                with pytest.raises(ConfigError, match="call subscribe first"):
+                    consumer.poll(0)
+                consumer.subscribe("orders")
+            found: set[bytes] = set()
+            while not bodies <= found:
+                found |= {message.body for message in poll_some(consumer)}
+            return found
+
+    assert bodies <= waited()
+    assert bodies <= asyncio.run(awaited())
 
 
 def test_who_awaits_a_first_poll_of_no_time_is_a_member(address: str) -> None:

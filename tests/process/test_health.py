@@ -143,9 +143,12 @@ def group(make_node: Callable[[], Node]) -> Group:
 def test_one_of_three_alone_is_not_ready_and_takes_nothing_until_another_comes_back(
     group: Group,
 ) -> None:
-    leader = group.leader()
+    # On a busy machine another one may lead by the time that is asked.
+    leader, leads = wait_until(
+        lambda: (health := leading_health(led := group.leader())) and (led, health),
+        "the leader's health",
+    )
     first, second = group.others(leader)
-    leads = wait_until(lambda: leading_health(leader), "the leader's health")
     taken = takes(leader)
     for member in (first, second):
         member.kill()
@@ -159,7 +162,7 @@ def test_one_of_three_alone_is_not_ready_and_takes_nothing_until_another_comes_b
     assert taken and refused
     assert (alone["state"], alone["ready"], alone["leads"]) == ("not ready", False, False)
     assert alone["majority_age_ms"] > 2_000
-    assert takes(leader) or takes(first)
+    wait_until(lambda: takes(leader) or takes(first), "one of the two to lead, and to take it")
 
 
 def test_a_member_whose_writer_hangs_has_a_sick_disk_and_another_leads(group: Group) -> None:
@@ -176,4 +179,4 @@ def test_a_member_whose_writer_hangs_has_a_sick_disk_and_another_leads(group: Gr
 
     assert not health["ready"]
     assert taken
-    assert health_of(other.node)["ready"]
+    wait_serves(other.node)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from ledgermq.broker.state import state_reader
 from ledgermq.client import Consumer, Producer
 from ledgermq.client.admin.broker_admins import ArchiveAdmin
 from ledgermq.client.broker_connection import connect_broker
+from ledgermq.ipc.counters import no_counts
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.observer.health_source import HealthSource
+from ledgermq.observer.metrics import lag_survey
+from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.observer.metrics.series import CATALOG
+from ledgermq.process.runtime_paths import RuntimePaths
+from ledgermq.process.settings.settings_loading import load_settings
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import TOPIC, Member, make_group, producer
@@ -70,6 +80,9 @@ def wait_value(node: Node, name: str, value: float) -> dict[str, float]:
 
     found: dict[str, float] = wait_until(look, f"{name} to be {value}")
     return found
+
+
+COMMITS = 200
 
 
 def consume(address: str, group: str, count: int) -> None:
@@ -129,6 +142,30 @@ def test_messages_and_lags_are_those_of_the_log(node: Node) -> None:
     assert values['ledgermq_broker_messages_total{process="broker"}'] >= 30
 
 
+def test_lags_are_told_when_all_commits_are_applied_in_however_small_slices(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"ipc://{node.runtime}"
+    with Producer(address) as one:
+        one.send_batch("often", [b"x"] * COMMITS, queue_id=0).result(PATIENCE_S)
+    with Consumer(address, topic="often", group="eager") as consumer:
+        for message in consumer:
+            consumer.commit(message)
+            if message.queue_offset == COMMITS - 1:
+                break
+    wait_value(node, 'ledgermq_consumer_lag_messages{group="eager",topic="often"}', 0)
+    # What an observer that begins has before it is more than it applies in one look.
+    monkeypatch.setattr(lag_survey, "APPLY_S", 0.0)
+    monkeypatch.setattr(state_reader, "APPLY_NS", 0)
+    paths = RuntimePaths(node.runtime)
+    with ThreadPoolExecutor(1) as thread, CursorPage.attach(paths.cursors) as page:
+        source = HealthSource(paths.control, thread)
+        scrapes = Scrapes(page, load_settings(node.config), source, no_counts(), thread)
+        counted = asyncio.run(scrapes.counted())
+
+    assert (counted.groups["eager"], counted.is_old) == ((0, COMMITS), False)
+
+
 def test_messages_of_a_few_of_many_queues_are_told(node: Node) -> None:
     stored = 'ledgermq_topic_messages_total{topic="BenchmarkTest"}'
     before = scrape(node)[stored]
@@ -170,8 +207,10 @@ def test_every_series_is_of_the_catalogue_and_has_its_help(node: Node) -> None:
     assert set(helps) <= set(CATALOG)
     assert helps == {name: CATALOG[name].help for name in helps}
     assert kinds == {name: CATALOG[name].kind.value for name in kinds}
-    # What a node that leads, without TLS and without other members, has nothing to tell of.
-    assert {name for name in set(CATALOG) - set(helps) if "member_" not in name} <= {
+    # What a node that leads, without TLS, other members, a port of gRPC, cold reads and slaves, has
+    # not to tell.
+    elsewhere = re.compile("member_|^ledgermq_(grpc|cold|slaves)_")
+    assert {name for name in set(CATALOG) - set(helps) if not elsewhere.search(name)} <= {
         "ledgermq_not_ready_reason",
         "ledgermq_archive_behind_bytes",
         "ledgermq_archive_timestamp_seconds",
@@ -249,7 +288,7 @@ def test_a_leader_tells_of_its_members(make_node: Callable[[], Node]) -> None:
         one.send_batch(TOPIC, [b"body"] * 10).result()
     group.wait_equal()
     level = wait_value(leader.node, f'ledgermq_member_behind_entries{{member="{first.name}"}}', 0)
-    follows = scrape(first.node)
+    follows = wait_value(first.node, "ledgermq_ready", 1)
     begun = time.monotonic()
     second.kill()
     with producer(leader) as one:

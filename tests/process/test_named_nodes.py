@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ import zmq
 
 from ledgermq.client import Admin, Consumer, Producer, ProducerOptions
 from ledgermq.client.aio import AsyncProducer
+from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.link import GRACE_S
+from ledgermq.client.core.nodes import broker_link
 from ledgermq.hosts.host_name import ANSWER_S, HostName
 from ledgermq.model.errors import ConfigError, LedgerError, NoPermissionError, NotLeaderError
 from ledgermq.wire.session import FOLLOWER, LEADER, Standing
@@ -94,6 +98,40 @@ def test_a_name_stands_for_all_nodes_of_its_records_and_new_ones_are_found(
 
     assert third.stored() == [b"a", b"b"]
     assert [len(peer.seen) for peer in (first, second, third)] == [1, 0, 1]
+
+
+@in_own_network
+def test_a_node_that_comes_back_at_another_address_is_waited_for_until_it_listens(
+    nodes: Nodes, names: NameServer
+) -> None:
+    old = nodes.start(HOSTS[0], "n0")
+    names.set("nodes", HOSTS[0])
+    link = broker_link(zmq.Context.instance(), parse_addresses(ADDRESS), client="test")
+
+    def look() -> None:
+        link.receive()
+        link.advance(time.monotonic())
+        assert link.failure is None
+
+    def finds(host: str) -> bool:
+        look()
+        return host in str(link.unreachable())
+
+    def stands() -> bool:
+        look()
+        return link.welcome is not None
+
+    wait_until(stands, "a session")
+    nodes.stop(old)
+    names.set("nodes", HOSTS[1])
+    wait_until(lambda: finds(HOSTS[1]), "the new address")
+    until = time.monotonic() + 3 * GRACE_S
+    while time.monotonic() < until:
+        look()
+        select.select(link.descriptors, (), (), 0.01)
+    nodes.start(HOSTS[1], "n0", term=2)
+    wait_until(stands, "a session with the node that has moved")
+    link.close()
 
 
 @in_own_network

@@ -230,7 +230,10 @@ def test_of_three_members_one_leads_and_one_alone_is_not_ready(
         wait_until(lambda where=where: where.exists() and answers(where), "the observer")
         wait_until(lambda member=member: ask(member, "ready").status == 200, "all to serve")
     wait_until(lambda: ask(leader, "leader").status == 200, "the leader to have taken over")
-    follows = ask(follower, "leader")
+    follows: HttpAnswer = wait_until(
+        lambda: leader.name in (one := ask(follower, "leader")).text and one,
+        "the follower to have heard who leads",
+    )
     follower.kill()
     other.kill()
     alone: HttpAnswer = wait_until(

@@ -29,7 +29,7 @@ from ledgermq.rules.state.state_tables import FILES, OWN_FILES
 from ledgermq.store.store_view import StoreView
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, make_group, producer
+from tests.process.group_nodes import TOPIC, make_group, producer, wait_heard
 from tests.process.running import topics_document
 from tests.suite.patience import PATIENCE_S
 
@@ -192,6 +192,7 @@ def test_a_group_that_dies_at_once_has_what_it_answered(make_node: Callable[[], 
         member.node.wait_end()
     for member in group.members:
         member.start()
+    wait_heard(group.members)
     with connect_broker(group.addresses, name="test", timeout_s=PATIENCE_S) as broker:
         offsets = broker.group_offset("g", TOPIC)
     with DeadLetters(group.addresses, group="g", timeout_s=PATIENCE_S) as letters:

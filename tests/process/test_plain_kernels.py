@@ -43,7 +43,7 @@ def scrape(node: Node) -> list[str]:
 
 
 @pytest.mark.parametrize("is_pure", [True, False])
-def test_kernels_that_did_not_compile_are_told_by_doctor_metrics_and_status(
+def test_kernels_that_did_not_compile_are_told_by_doctor_metrics_status_and_log(
     is_pure: bool, make_node: Callable[[], Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What a forked node would have imported already.
@@ -58,6 +58,7 @@ def test_kernels_that_did_not_compile_are_told_by_doctor_metrics_and_status(
     metrics = wait_until(lambda: scrape(node), "the observer")
 
     assert stored.queue_offset == 0
+    assert node.logged("kernels are plain Python") == is_plain
     assert f"ledgermq_kernels_compiled {float(not is_plain)}" in metrics
     assert doctor(node)["verdict"] == ("WARN" if is_plain else "OK")
     assert node.status()["kernel"] == ("plain" if is_plain else "compiled")

@@ -19,6 +19,7 @@ from tests.certificates import make_certificate
 from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
+from tests.process.remoting_pops import ack, acks_body, change, pop, pop_fields, set_mode
 from tests.process.remoting_steps import send
 from tests.suite.patience import PATIENCE_S
 
@@ -187,3 +188,36 @@ def test_a_users_secret_lies_nowhere_in_the_store_and_its_key_changes_while_it_s
 def _position(sent: Command) -> int:
     assert sent.code == 0, sent.remark
     return int(sent.fields["msgId"][16:], 16)
+
+
+def test_a_popped_message_is_acknowledged_by_nobody_without_the_right_to_its_group(
+    make_node: Callable[[], Node],
+) -> None:
+    node = make_node()
+    address = start_remoting_node(node, access={"enabled": True}, listen={"trusted_network": True})
+    with connect_broker(f"ipc://{node.runtime}", name="operator", timeout_s=PATIENCE_S) as broker:
+        admin = AccessAdmin(broker)
+        for name, group in (("owner", "g"), ("thief", "h")):
+            rights = {"topicPerms": ["orders=PUB|SUB"], "groupPerms": [f"{group}=SUB"]}
+            admin.set_user(name, {"secretKey": "12345678", **rights}, mode="add")
+    owner = RemotingClient(address, signs=("owner", "12345678"))
+    thief = RemotingClient(address, signs=("thief", "12345678"))
+    send(owner, "orders", 0, b"a", b"b")
+    stolen = thief.ask(Code.POP_MESSAGE, pop_fields("orders", "g"))
+    taken = pop(owner, "orders", "g").taken
+    refused = [
+        ack(thief, taken[0], "g"),
+        change(thief, taken[0], "g", 0),
+        thief.ask(Code.BATCH_ACK_MESSAGE, body=acks_body(taken, "g")),
+        set_mode(owner, "orders", "g", "POP"),
+    ]
+    as_own = ack(thief, taken[0], "h")
+    done = owner.ask(Code.BATCH_ACK_MESSAGE, body=acks_body(taken, "g"))
+    owner.close()
+    thief.close()
+
+    assert {one.code for one in (stolen, *refused)} == {ResponseCode.NO_PERMISSION}
+    assert as_own.code == ResponseCode.NO_MESSAGE
+    assert [one.body for one in taken] == [b"a", b"b"]
+    assert done.code == ResponseCode.SUCCESS
+    assert node.stop() == 0

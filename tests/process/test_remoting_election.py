@@ -196,13 +196,16 @@ def test_what_came_over_tls_is_not_handed_on_in_clear(
         return client.ask(RequestCode.SEND_MESSAGE_V2, {**single.fields, "e": 0}, b"text")
 
     wait_until(lambda: put(clear).code == 0, "a send in clear to be handed on")
-    refused = put(sealed)
+    # Of two processes each has to hear who leads.
+    refused: Command = wait_until(
+        lambda: "does not lead" in str((put_ := put(sealed)).remark) and put_,
+        "a send over TLS to be refused for good",
+    )
     locked = sealed.ask(RequestCode.UPDATE_CONSUMER_OFFSET, offset_fields(TOPIC, 0, commitOffset=1))
     clear.close()
     sealed.close()
 
     assert refused.code == locked.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert "does not lead" in str(refused.remark)
     assert group.stop() == [0, 0, 0]
 
 
@@ -267,7 +270,13 @@ def test_a_new_leader_knows_members_offsets_and_locks(make_node: Callable[[], No
         lambda: pull(at_follower, TOPIC, 0, 0).bodies == [b"one", b"two"], "a follower reads"
     )
     commit = offset_fields(TOPIC, 0, commitOffset=1)
-    handed_on = at_follower.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+    # It reads before it has heard who leads.
+    handed_on: Command = wait_until(
+        lambda: (
+            (told := at_follower.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)).code == 0 and told
+        ),
+        "a follower to hand on",
+    )
     seen = at_leader.ask(RequestCode.QUERY_CONSUMER_OFFSET, offset_fields(TOPIC, 0))
 
     def is_told() -> bool:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from ledgermq.remoting.codes import RequestCode as Code
-from ledgermq.remoting.command import Command, HeaderKind, encode_command
+from ledgermq.remoting.command import Command, encode_command
 from ledgermq.remoting.pull_request import SUSPEND
 from tests.process.fuzzed_port import (
     FUZZ_S,
@@ -24,7 +24,7 @@ from tests.process.fuzzed_port import (
     fuzzed_port,
 )
 from tests.process.remoting_client import RemotingClient
-from tests.process.remoting_requests import TEMPLATES, TO_CLIENTS
+from tests.process.remoting_requests import TEMPLATES, TO_CLIENTS, kinds_of
 from tests.process.remoting_steps import beat_when_leading, send
 
 pytestmark = pytest.mark.slow
@@ -137,7 +137,7 @@ def requests(draw: st.DrawFn) -> Command:
     body = template.body
     if draw(st.booleans()):
         body = draw(bodies(body))
-    kind = draw(st.sampled_from(list(HeaderKind)))
+    kind = draw(st.sampled_from(kinds_of(code)))
     return Command(code, fields=fields, body=body, kind=kind)
 
 

@@ -21,6 +21,7 @@ from tests.process.fuzzed_port import (
     TimeOverError,
     fuzzed_port,
 )
+from tests.process.remoting_requests import kinds_of
 from tests.readable import is_readable
 from tests.suite.patience import PATIENCE_S
 
@@ -80,7 +81,7 @@ COMMANDS = st.builds(
     body=BODIES,
     flag=st.integers(0, 3),
     kind=st.sampled_from(list(HeaderKind)),
-)
+).filter(lambda command: command.kind in kinds_of(command.code))
 
 
 @st.composite

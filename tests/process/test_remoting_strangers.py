@@ -17,7 +17,14 @@ pytestmark = pytest.mark.slow
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 
 
-@pytest.fixture
+STRANGERS = [
+    (PREFACE, "a gRPC client of RocketMQ 5"),
+    (b"GET / HTTP/1.1\r\nHost: n0\r\n\r\n", "an HTTP request"),
+    (b"\xff" + bytes(7) + b"\x01\x7f", "a client of LedgerMQ's own"),
+]
+
+
+@pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Node, str]]:
     with nodes_made() as make:
         node = make()
@@ -25,11 +32,14 @@ def served() -> Iterator[tuple[Node, str]]:
         node.stop()
 
 
-def test_a_grpc_client_is_sent_away_and_named_in_the_log(served: tuple[Node, str]) -> None:
+@pytest.mark.parametrize(("first", "named"), STRANGERS)
+def test_who_speaks_another_protocol_is_sent_away_and_named_in_the_log(
+    served: tuple[Node, str], first: bytes, named: str
+) -> None:
     node, address = served
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), PATIENCE_S) as client:
-        client.sendall(PREFACE)
+        client.sendall(first)
         assert client.recv(1) == b""
 
-    wait_until(lambda: node.logged("a gRPC client of RocketMQ 5"), "the line about it", PATIENCE_S)
+    wait_until(lambda: node.logged(named), "the line about it", PATIENCE_S)

@@ -247,7 +247,7 @@ def test_without_an_index_a_repetition_from_far_back_is_unknown_and_not_stored_a
         assert not refused.retriable
         assert "store.message_index_enable" in refused.reason
     assert isinstance(taken, Sent)
-    assert bodies(unindexed, 0) == [b"once", b"fresh"]
+    wait_until(lambda: bodies(unindexed, 0) == [b"once", b"fresh"], "both, once each")
 
 
 def test_a_producer_that_was_stopped_for_long_repeats_and_stores_once(node: Node) -> None:

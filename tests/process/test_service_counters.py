@@ -69,7 +69,7 @@ def test_retries_dead_letters_filters_and_commits_are_counted(node: Node, addres
             producer.send("orders", body, tag="red", queue_id=0).result()
         producer.send("orders", b"odd", tag="blue", queue_id=0).result()
     with Consumer(
-        address, topic="orders", group="g", start="first", tags="red", options=OPTIONS
+        address, topic="orders", group="g", start="first", tag="red", options=OPTIONS
     ) as consumer:
         messages = list(consumer.poll(60.0))
         while len(messages) < 3:

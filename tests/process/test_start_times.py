@@ -97,7 +97,7 @@ def test_a_group_is_reset_to_the_same_message(stored: Stored) -> None:
     with Admin(stored.address) as admin:
         for start, offset in ((stored.old_ms, 0), (stored.between_ms, 1), (2**62, 2)):
             moves = admin.reset_offsets(
-                stored.topic, stored.topic, "time", start, force=True, dry_run=True
+                stored.topic, stored.topic, "time", start, create=True, dry_run=True
             )
             assert moves[0].new == offset
 

@@ -31,7 +31,7 @@ from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.topics import TopicTable
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, Member, producer
+from tests.process.group_nodes import TOPIC, Group, Member, producer, wait_heard
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -236,6 +236,7 @@ def test_a_leaders_files_from_outside_become_those_of_all(group: Group) -> None:
     shutil.rmtree(group.members[2].node.root / "config")
     for member in group.members:
         member.start()
+    wait_heard(group.members)
     with broker_of(group.addresses) as broker:
         # Whoever leads; one that has lost its files has the offsets from the log alone.
         offsets = broker.group_offset("g", TOPIC)

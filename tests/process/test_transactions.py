@@ -43,6 +43,7 @@ from tests.process.client_node import start_client_node
 from tests.process.conftest import SOURCES, Node, wait_until
 from tests.process.node_start import run_command, run_python
 from tests.process.raw_producer import RawProducer
+from tests.process.running import wait_for
 from tests.process.test_state_log import broker_of, offsets_in_file
 from tests.suite.patience import PATIENCE_S
 
@@ -478,6 +479,8 @@ def test_the_command_shows_what_waits_and_ends_it(node: Node) -> None:
         kept.send("orders", b"kept").result()
         kept.send("other", b"kept").result()
         dropped.send("orders", b"dropped").result()
+        # The list is of what is dispatched, which follows the acknowledgement.
+        wait_for(lambda: dropped.id in run("list")[1], "the list to have both")
         status, shown = run("list", "--json")
         table = run("list")
         committed = run("commit", GROUP, kept.id, "2")

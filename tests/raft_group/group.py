@@ -69,6 +69,7 @@ class RaftGroup:
         self._started: dict[str, int] = {}
         self._offsets: dict[str, int] = {}
         self.looks_alone = 0
+        self.tells_ends = False
         self._queue: list[tuple[int, int, str, str, Any]] = []
         self._sequence = 0
         self._wakes: dict[str, int] = {}
@@ -125,6 +126,7 @@ class RaftGroup:
         node.disk.commit = self.random.randint(node.disk.commit, node.core.commit)
         lost = self.random.randint(node.disk.durable, max(node.disk.durable, node.disk.last.index))
         node.crash(lost)
+        self.end_connections(name)
         self.trace(f"{name} crashes, log ends with {node.disk.last}")
 
     def run(self, ticks: int) -> None:
@@ -182,8 +184,21 @@ class RaftGroup:
         return max(leaders, key=lambda node: node.core.term if node.core else -1, default=None)
 
     def isolate(self, name: str) -> None:
+        """Nothing gets there or away; where something refuses connections, both sides see it."""
+        if self.tells_ends and self._chance(0.5):
+            self.end_connections(name)
         for other in self.names:
             self.blocked |= {(name, other), (other, name)}
+
+    def end_connections(self, name: str) -> None:
+        """Others hear that their connection to ``name`` has ended, as ``tells_ends`` wants it: some
+        soon, and some never.
+        """
+        if not self.tells_ends:
+            return
+        for other in self.nodes:
+            if other != name and (name, other) not in self.blocked and self._chance(0.8):
+                self.schedule(self.random.randint(1, 20), "gone", other, name)
 
     def heal(self) -> None:
         self.blocked.clear()
@@ -332,6 +347,10 @@ class RaftGroup:
         source, message, entries = data
         if (source, node.name) not in self.blocked:
             node.receive(self._clock(node.name), source, message, entries)
+
+    def _on_gone(self, node: SimNode, source: str) -> None:
+        assert node.core is not None
+        node.core.peer_gone(self._clock(node.name), NodeId(source))
 
     def _on_wake(self, node: SimNode, data: Any) -> None:
         if self._wakes.get(node.name) == self.now:

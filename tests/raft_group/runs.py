@@ -34,6 +34,7 @@ class Run:
         self.group = RaftGroup(self.random.getrandbits(64), membership, fsync=fsync)
         if self.random.random() < 0.4:
             self.group.preferred = tuple(self.random.sample(names, 2))
+        self.group.tells_ends = True
         self.group.batch = self.random.choice((1, 2, 5))
         self.storm = self.random.random() < 0.3 or storm
         if self.storm:
@@ -97,6 +98,7 @@ class Run:
             (self.crash_or_start, 4),
             (self.kill_writer, 2),
             (self.partition, 4),
+            (self.end_connections, 2),
             (self.group.heal, 3),
             (self.pause, 2),
             (self.sicken, 1),
@@ -159,6 +161,10 @@ class Run:
                     group.blocked.add((source, target))
                     if self.random.random() < 0.5:
                         group.blocked.add((target, source))
+
+    def end_connections(self) -> None:
+        """Of who lives: what is sent afterwards goes over others."""
+        self.group.end_connections(self.some().name)
 
     def pause(self) -> None:
         name = self.some().name
@@ -263,9 +269,25 @@ class Run:
                 require(held == entry, "acknowledged entries survive", index, held, entry)
 
 
-def failure(seed: int, *, storm: bool = False, outdated: bool = False) -> str | None:
+class RefusedRun(Run):
+    """Leaders that live are cut off by something that refuses all connections, again and again."""
+
+    def go(self) -> None:
+        group = self.group
+        for _ in range(8):
+            group.run(2_000)
+            for node in group.leaders():
+                group.end_connections(node.name)
+                group.isolate(node.name)
+            group.run(600)
+            group.heal()
+
+
+def failure(
+    seed: int, *, storm: bool = False, outdated: bool = False, make: type[Run] = Run
+) -> str | None:
     """What went wrong with ``seed``, with the trace; None when nothing did."""
-    run = Run(seed, storm=storm, outdated=outdated)
+    run = make(seed, storm=storm, outdated=outdated)
     try:
         run.go()
     except Exception as error:  # whatever it is, the seed belongs to it

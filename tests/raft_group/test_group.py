@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from tests.raft_group.runs import Run, failure
+from tests.raft_group.runs import RefusedRun, Run, failure
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "40"))
@@ -36,6 +36,13 @@ def test_a_member_that_is_too_old_for_its_log_does_not_lead_and_the_group_heals(
     failures = [found for seed in seeds if (found := failure(seed, outdated=True)) is not None]
 
     assert not failures, "\n\n".join(failures[:3])
+
+
+@pytest.mark.slow
+def test_a_leader_that_is_cut_off_and_refused_keeps_its_lease() -> None:
+    found = [failure(seed, make=RefusedRun) for seed in range(FIRST, FIRST + COUNT // 8)]
+
+    assert [one for one in found if one is not None] == []
 
 
 def test_a_seed_is_one_run() -> None:

@@ -11,7 +11,7 @@ from ledgermq.raft.messages import HardState
 from ledgermq.raft.roles import leader
 from ledgermq.raft.roles.leadership import Leadership
 from ledgermq.raft.roles.node_state import NodeState
-from ledgermq.raft.timing import LAST_WAITS
+from ledgermq.raft.timing import LAST_WAITS, Timing
 from tests.raft_group.mutations import (
     commit_follows_the_end_of_the_log,
     old_terms_are_committed_by_counting,
@@ -19,7 +19,7 @@ from tests.raft_group.mutations import (
     shorter_logs_get_votes,
 )
 from tests.raft_group.node import SimNode
-from tests.raft_group.runs import failure
+from tests.raft_group.runs import RefusedRun, Run, failure
 
 SEEDS = 500
 
@@ -77,6 +77,11 @@ def a_leader_is_sure_for_too_long(patch: Patch) -> None:
     patch.setattr(leader, "alone_until", for_ever)
 
 
+def a_lease_is_not_honoured(patch: Patch) -> None:
+    """A connection that has ended counts as a leader that has died (docs/decisions/0118)."""
+    patch.setattr(Timing, "lease_honoured", 0)
+
+
 def outdated_members_campaign_after_a_while(patch: Patch) -> None:
     """As those with a sick disk do (docs/decisions/0060)."""
     barriers = NodeState.barriers
@@ -100,6 +105,7 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     written_counts_as_durable,
     reads_are_not_confirmed,
     a_leader_is_sure_for_too_long,
+    a_lease_is_not_honoured,
     outdated_members_campaign_after_a_while,
 )
 
@@ -123,9 +129,10 @@ def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Pat
 
     storm = mutation in IN_STORMS
     outdated = mutation is outdated_members_campaign_after_a_while
+    make = RefusedRun if mutation is a_lease_is_not_honoured else Run
 
     def is_found(seed: int) -> bool:
-        return failure(seed, storm=storm, outdated=outdated) is not None
+        return failure(seed, storm=storm, outdated=outdated, make=make) is not None
 
     seeds = [LIKELY.get(mutation, 0), *range(SEEDS)]
     found = next((seed for seed in seeds if is_found(seed)), None)

@@ -106,11 +106,11 @@ class Carrier:
                 wait_s = max(0.0, self._late[0][0] - time.monotonic())
             ready = poll.poll(wait_s)
             self._deliver_late()
-            for descriptor, _ in ready:
-                if descriptor != orders:
-                    self._carry_from(self._devices.index(descriptor))
-                elif not self._obey():
-                    return
+            # What was sent before an order goes as it was said before.
+            for source in range(len(self._devices)):
+                self._carry_from(source)
+            if any(descriptor == orders for descriptor, _ in ready) and not self._obey():
+                return
 
     def _make(self, address: str) -> None:
         self._checked(self._libc.unshare(CLONE_NEWNET))

@@ -1,9 +1,13 @@
-"""Looks for a seed in which a deliberate bug is found."""
+"""Runs of many seeds: what those say that fail, and a seed in which a deliberate bug is found."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from ledgermq.sim.runs.runs import Outcome
+
+TOLD_MAX, LINES_TOLD = 3, 80
 
 
 def find(fails: Callable[[int], object], *, likely: int, count: int) -> int | None:
@@ -18,3 +22,14 @@ def find(fails: Callable[[int], object], *, likely: int, count: int) -> int | No
     if found is not None:
         warnings.warn(f"seed {likely} finds it no more, {found} does: LIKELY", stacklevel=2)
     return found
+
+
+def failures(seeds: Iterable[int], run: Callable[[int], Outcome]) -> str:
+    """What the first ones say that fail; empty where none does."""
+    told = []
+    for seed in seeds:
+        outcome = run(seed)
+        if outcome.failure:
+            last = outcome.history[-LINES_TOLD:]
+            told.append("\n".join([f"seed {seed}: {outcome.failure}", *last]))
+    return "\n\n".join(told[:TOLD_MAX])

@@ -98,7 +98,7 @@ def begin(world: World, lacks: int) -> Node:
 
 @pytest.mark.slow
 def test_it_gets_what_producers_write_and_its_own_bytes() -> None:
-    with World(6, SHAPE) as world:
+    with World(9, SHAPE) as world:
         leader = begin(world, 100_000)
         away = world.nodes[AWAY]
         run_until(world, lambda: position(away) > 0, "its start", 2_000)
@@ -125,7 +125,7 @@ def test_what_it_gets_next_is_asked_of_the_disk_once(monkeypatch: pytest.MonkeyP
         asked.append((begin, end))
         will_need(files, begin, end)
 
-    with World(4, SHAPE) as world:
+    with World(9, SHAPE) as world:
         begin(world, 100_000)
         monkeypatch.setattr(EntryFiles, "will_need", noted)
         world.events.run(400 * MS)

@@ -71,7 +71,10 @@ def test_a_cut_drops_what_the_writer_had_not_taken_of_what_stays() -> None:
         separate(world, others, {first.name, follower.name})
         end = max(written(world.nodes[name]) for name in others)
         wait(world, lambda: core.last.index > end + 3)
+        # The one that had it heard would lead with what the others lack.
+        separate(world, {first.name}, {follower.name})
         world.kill(first.name, power=False)
+        world.events.run(MS)
         world.network.blocked.clear()
         wait(world, lambda: core.status().writer is WriterState.TRUNCATING)
         kept = core.last.index

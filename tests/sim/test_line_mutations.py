@@ -66,11 +66,9 @@ MUTATIONS: dict[str, tuple[str, str]] = {
     ),
 }
 
-# The simulator asks for no confirmed reads: groups of cores alone do.
-AMONG_CORES = ("a waiting read is not looked at",)
-
-# Needs elections that follow one another at once: who leads again is heard of its last term.
-IN_STORMS = ("a message of an old term is taken",)
+# The simulator asks for no confirmed reads, and leaders there hardly follow one another so soon:
+# groups of cores alone do.
+AMONG_CORES = ("a waiting read is not looked at", "a message of an old term is taken")
 
 # Where each was found last, if not in 0: looked at first, for a search takes a while.
 LIKELY: dict[str, int] = {
@@ -79,7 +77,7 @@ LIKELY: dict[str, int] = {
     "a follower commits what no leader has verified": 35,
     "a follower answers for what no leader has verified": 8,
     "the term before the entries is not compared": 46,
-    "a message of an old term is taken": 27,
+    "a message of an old term is taken": 99,
     "a hand-over is not gone on with": 9,
     "memberships are sent without a word": 3,
     "witnesses are sent what the leader does not hold": 23,
@@ -132,11 +130,10 @@ def test_the_comparison_finds(mutation: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr(compared_line, "SteadyLine", wrong)
 
     def fails(seed: int) -> bool:
-        storm = mutation in IN_STORMS
         if mutation in AMONG_CORES:
             found: object = failure(seed)
         else:
-            found = run_seed(seed, storm=storm, interrupted=False).failure
+            found = run_seed(seed, interrupted=False).failure
         return "DifferentWaysError" in str(found)
 
     found = find(fails, likely=LIKELY.get(mutation, 0), count=SEEDS)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import getsource
-from textwrap import dedent
 
 import pytest
 
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.ipc.run_fence import RunFence
 from ledgermq.model.ids import Index
-from ledgermq.process.environment import Environment
+from ledgermq.process.environment import Environment, OrderBell
+from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import AppendEntries
 from ledgermq.raft.roles import follower, leader
 from ledgermq.raft.roles.node_state import NodeState, WriterState
-from ledgermq.raft_node import raft_process, term_file
+from ledgermq.raft_node import term_file
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_process import RaftWorker
 from ledgermq.raft_node.term_file import TermFile
-from ledgermq.sim.runs.runs import run_seed
+from ledgermq.sim.runs.runs import FaultRun, LoneRun, run_seed
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.recovery import recovery
 from ledgermq.writer.log.flusher import FlushRule
+from ledgermq.writer.own_commits import OwnCommits
 from tests.raft_group.mutations import (
     commit_follows_the_end_of_the_log,
     old_terms_are_committed_by_counting,
@@ -117,24 +119,53 @@ def entries_go_to_a_writer_that_was_not_heard_of(patch: Patch) -> None:
     patch.setattr(RaftWorker, "_append", hasty)
 
 
-READ_BEHIND = """\
-        if self._written_cell[0] != self._written_seen:
-            self._written_seen = self._written_cell[0]
-            self._look_at_written()
-        if self._waits_for_sync and self._durable_cell[0] != self._durable_seen:
-            self._durable_seen = self._durable_cell[0]
-            self._look_at_held(self._page.read_durable()[0])
-"""
-
-
 def durable_is_read_behind_written(patch: Patch) -> None:
     """What became durable meanwhile is sent before anybody looks whether it is a membership."""
-    turn = dedent(getsource(RaftWorker.turn))
-    begin = turn.index("        # The cells first")
-    end = turn.index("    else:\n        self._writer.repeat_when_due")
-    made = dict(vars(raft_process))
-    exec(turn[:begin] + READ_BEHIND + turn[end:], made)
-    patch.setattr(RaftWorker, "turn", made["turn"])
+
+    def look(worker: RaftWorker, now_ns: int) -> None:
+        if not worker._writer.is_settled:
+            worker._writer.repeat_when_due(now_ns)
+            return
+        if worker._written_cell[0] != worker._written_seen:
+            worker._written_seen = worker._written_cell[0]
+            worker._look_at_written()
+        if worker._waits_for_sync and worker._durable_cell[0] != worker._durable_seen:
+            worker._durable_seen = worker._durable_cell[0]
+            worker._look_at_held(worker._page.read_durable()[0])
+
+    patch.setattr(RaftWorker, "_look_at_cursors", look)
+
+
+def a_run_begins_beside_other_members(patch: Patch) -> None:
+    """Decision 133: the writer commits by itself what others have to hold, too."""
+
+    def commits_alone(core: RaftCore) -> bool:
+        return core.granted and core.commit >= 0
+
+    patch.setattr(RaftCore, "commits_alone", property(commits_alone))
+
+
+def a_run_outlives_its_membership(patch: Patch) -> None:
+    """Decision 133: raft counts others again, and the writer is not told."""
+    patch.setattr(RaftWorker, "_stop_run", lambda worker: setattr(worker, "_runs", False))
+
+
+def a_run_does_not_wait_for_a_sync(patch: Patch) -> None:
+    """Decision 133: the writer commits what it has written, and a power failure takes it away."""
+    begin = OwnCommits.__init__
+
+    def hasty(
+        commits: OwnCommits,
+        page: CursorPage,
+        fence: RunFence,
+        dispatcher: OrderBell,
+        *,
+        waits_for_sync: bool,
+    ) -> None:
+        del waits_for_sync
+        begin(commits, page, fence, dispatcher, waits_for_sync=False)
+
+    patch.setattr(OwnCommits, "__init__", hasty)
 
 
 def damaged_nodes_vote_by_their_cut_log(patch: Patch) -> None:
@@ -178,7 +209,13 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     damaged_nodes_vote_by_their_cut_log,
     damaged_nodes_campaign,
     damage_is_cut_like_a_torn_tail,
+    a_run_begins_beside_other_members,
+    a_run_outlives_its_membership,
+    a_run_does_not_wait_for_a_sync,
 )
+
+# These need a group of one that becomes larger.
+OF_LONE_NODES = (a_run_outlives_its_membership, a_run_does_not_wait_for_a_sync)
 
 # These need elections that follow one another at once.
 IN_STORMS = (old_terms_are_committed_by_counting, what_is_recovered_counts_as_synced)
@@ -220,9 +257,12 @@ def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Pat
     interrupted = mutation in WITHIN_TURNS
     # Or what the seed says, as it was found.
     spoils = None if interrupted else mutation in ON_BAD_DISKS
+    make = LoneRun if mutation in OF_LONE_NODES else FaultRun
 
     def fails(seed: int) -> str:
-        return run_seed(seed, storm=storm, spoils=spoils, interrupted=interrupted).failure
+        return run_seed(
+            seed, storm=storm, spoils=spoils, interrupted=interrupted, make=make
+        ).failure
 
     found = find(fails, likely=LIKELY.get(mutation, 0), count=SEEDS)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 
 from ledgermq.sim.runs.runs import RepeatRun, run_seed
 from ledgermq.writer.duplicates.missing_records import EarlierAttempts
-from tests.sim.search import find
+from tests.sim.search import failures, find
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "8"))
@@ -19,13 +20,9 @@ MUTANT_SEEDS = 50
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_what_is_sent_again_late_is_stored_once_or_refused_as_unknown(share: int) -> None:
-    failures = []
-    for seed in range(FIRST + share, FIRST + COUNT, SHARES):
-        outcome = run_seed(seed, make=RepeatRun)
-        if outcome.failure:
-            failures.append("\n".join([f"seed {seed}: {outcome.failure}", *outcome.history[-80:]]))
+    seeds = range(FIRST + share, FIRST + COUNT, SHARES)
 
-    assert not failures, "\n\n".join(failures[:3])
+    assert failures(seeds, partial(run_seed, make=RepeatRun)) == ""
 
 
 @pytest.mark.slow

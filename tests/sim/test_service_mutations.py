@@ -6,15 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
+from ledgermq.broker.consumers.share_calls import ShareCalls
 from ledgermq.broker.deliveries import moves, timer_service
 from ledgermq.broker.reading.applied_tables import AppliedTables
 from ledgermq.broker.sinks.sink_commits import SinkCommits
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.process.table_files import UnsettledTables
+from ledgermq.rules.consumers.share_handles import ShareHandle
+from ledgermq.rules.consumers.share_order import KeyLines
+from ledgermq.rules.consumers.share_plans import SharePlan, _Draft
 from ledgermq.rules.messages.half_table import HalfTable
 from ledgermq.rules.messages.timer_index import TimerIndex, Watermark
 from ledgermq.rules.state.broker_state import BrokerState
+from ledgermq.rules.tables.share_queue import ShareQueue
 from ledgermq.sim.runs.runs import run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
 from ledgermq.writer.duplicates import missing_records
@@ -123,6 +128,47 @@ def what_is_behind_a_record_that_was_left_out_is_taken_for_new(patch: Patch) -> 
     patch.setattr(missing_records._Lookup, "_may_be_left_out", lambda lookup, message, topic: False)
 
 
+def an_acknowledgement_is_taken_for_a_return(patch: Patch) -> None:
+    """The message is told to be settled, and is handed out again."""
+
+    def give_back(plan: SharePlan, handle: ShareHandle) -> None:
+        plan.release(handle, 0)
+
+    patch.setattr(SharePlan, "accept", give_back)
+
+
+def invisible_times_are_not_looked_at(patch: Patch) -> None:
+    """What somebody has is handed to the next one who asks."""
+    due = ShareQueue.due
+    patch.setattr(ShareQueue, "due", lambda queue, now_ms, count: due(queue, 1 << 60, count))
+
+
+def a_share_group_is_said_to_be_where_nothing_was_handed_out(patch: Patch) -> None:
+    """Decision 134, low: its offset passes over what is in flight."""
+    patch.setattr(_Draft, "low", lambda draft, *, with_dead: draft.next)
+
+
+def keys_are_not_looked_at(patch: Patch) -> None:
+    """What is behind another message of its key is handed out beside it."""
+    patch.setattr(KeyLines, "first", lambda lines, key, is_settled: None)
+
+
+def a_new_leader_does_not_read_the_keys(patch: Patch) -> None:
+    """Of what its predecessor has handed out it does not know which others wait for it."""
+    unread = KeyLines.unread
+    patch.setattr(KeyLines, "unread", lambda lines, count: unread(lines, count)[:0])
+
+
+def priorities_are_not_looked_at(patch: Patch) -> None:
+    """Queues take turns, of a topic of which the highest comes first."""
+    limits = ShareCalls._limits
+    patch.setattr(
+        ShareCalls,
+        "_limits",
+        lambda calls, gather: limits(calls, gather)._replace(priority_factor=0),
+    )
+
+
 MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     a_snapshot_does_not_wait_for_what_was_sent_before,
     places_are_found_anew_with_each_start,
@@ -135,6 +181,12 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     a_writer_goes_by_the_topics_that_it_knows,
     windows_are_not_looked_at,
     what_is_behind_a_record_that_was_left_out_is_taken_for_new,
+    an_acknowledgement_is_taken_for_a_return,
+    invisible_times_are_not_looked_at,
+    a_share_group_is_said_to_be_where_nothing_was_handed_out,
+    keys_are_not_looked_at,
+    a_new_leader_does_not_read_the_keys,
+    priorities_are_not_looked_at,
 )
 
 # Where each was found last, if not in 0: looked at first, for a search takes a while.
@@ -146,6 +198,12 @@ LIKELY: dict[Callable[[Patch], None], int] = {
     rolled_back_halves_are_committed: 4,
     a_writer_goes_by_the_topics_that_it_knows: 7,
     what_is_behind_a_record_that_was_left_out_is_taken_for_new: 12_477_168,
+    an_acknowledgement_is_taken_for_a_return: 5,
+    invisible_times_are_not_looked_at: 19,
+    a_share_group_is_said_to_be_where_nothing_was_handed_out: 96,
+    keys_are_not_looked_at: 26,
+    a_new_leader_does_not_read_the_keys: 26,
+    priorities_are_not_looked_at: 33,
 }
 
 

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 
 from ledgermq.sim.runs.runs import run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
+from tests.sim.search import failures
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "4"))
@@ -27,13 +29,9 @@ to again; a resent half message that was asked for meanwhile.
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_the_services_keep_their_promises(share: int) -> None:
-    failures = []
-    for seed in range(FIRST + share, FIRST + COUNT, SHARES):
-        outcome = run_seed(seed, make=ServiceRun)
-        if outcome.failure:
-            failures.append("\n".join([f"seed {seed}: {outcome.failure}", *outcome.history[-80:]]))
+    seeds = range(FIRST + share, FIRST + COUNT, SHARES)
 
-    assert not failures, "\n\n".join(failures[:3])
+    assert failures(seeds, partial(run_seed, make=ServiceRun)) == ""
 
 
 @pytest.mark.long(but=1)
@@ -49,7 +47,7 @@ def test_what_was_found_once_stays_away(seed: int) -> None:
 @pytest.mark.slow
 def test_services_do_something() -> None:
     """The faults must not keep them from work, or nothing would be checked."""
-    run = ServiceRun(6, interrupted=False)
+    run = ServiceRun(30, interrupted=False)
     run.go()
     checker = run.checker
 
@@ -62,10 +60,30 @@ def test_services_do_something() -> None:
     assert min(committer.acknowledged for committer in run.committers) > 0
 
 
+@pytest.mark.long(but=1)
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [5, 12, 96])
+def test_share_groups_hand_out_all_and_nothing_again_that_was_accepted(seed: int) -> None:
+    outcome = run_seed(seed, interrupted=False, make=ServiceRun)
+
+    assert outcome.failure == ""
+
+
+@pytest.mark.slow
+def test_members_of_share_groups_are_late_and_are_handed_what_others_had() -> None:
+    run = ServiceRun(152, interrupted=False)
+    run.go()
+    shares = run.checker.shares
+
+    assert shares.again
+    assert shares.late
+    assert shares.accepted.keys() == shares.handed
+
+
 @pytest.mark.slow
 def test_operators_make_topics() -> None:
     """In most runs the faults keep them from nearly all that they ask for."""
-    run = ServiceRun(9, interrupted=False)
+    run = ServiceRun(22, interrupted=False)
     run.go()
 
     assert any(run.operator.topics.values())
@@ -73,7 +91,7 @@ def test_operators_make_topics() -> None:
 
 @pytest.mark.slow
 def test_topics_change_and_are_sent_to_all_the_time() -> None:
-    run = ServiceRun(0, interrupted=False)
+    run = ServiceRun(22, interrupted=False)
     run.go()
     topics = run.checker.topics
 
@@ -85,7 +103,7 @@ def test_topics_change_and_are_sent_to_all_the_time() -> None:
 @pytest.mark.long
 @pytest.mark.slow
 def test_sinks_write_batches_and_ask_for_them_again() -> None:
-    run = ServiceRun(41, interrupted=False)
+    run = ServiceRun(8, interrupted=False)
     run.go()
     sinks = run.checker.sinks
 

@@ -12,6 +12,7 @@ import pytest
 
 from ledgermq.sim.__main__ import main
 from ledgermq.sim.runs.runs import run_seed
+from tests.sim.search import failures
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "12"))
@@ -22,13 +23,9 @@ SHARES = 4
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_a_group_keeps_its_promises_and_heals(share: int) -> None:
-    failures = []
-    for seed in range(FIRST + share, FIRST + COUNT, SHARES):
-        outcome = run_seed(seed)
-        if outcome.failure:
-            failures.append("\n".join([f"seed {seed}: {outcome.failure}", *outcome.history[-80:]]))
+    seeds = range(FIRST + share, FIRST + COUNT, SHARES)
 
-    assert not failures, "\n\n".join(failures[:3])
+    assert failures(seeds, run_seed) == ""
 
 
 @pytest.mark.long(but=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -21,7 +22,7 @@ from tests.raft_group.mutations import (
     it_is_never_leant_on,
     it_votes_for_shorter_logs,
 )
-from tests.sim.search import find
+from tests.sim.search import failures, find
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "8"))
@@ -37,13 +38,9 @@ Patch = pytest.MonkeyPatch
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_a_group_with_a_witness_keeps_its_promises_and_heals(share: int) -> None:
-    failures = []
-    for seed in range(FIRST + share, FIRST + COUNT, SHARES):
-        outcome = run_seed(seed, make=WitnessRun)
-        if outcome.failure:
-            failures.append("\n".join([f"seed {seed}: {outcome.failure}", *outcome.history[-80:]]))
+    seeds = range(FIRST + share, FIRST + COUNT, SHARES)
 
-    assert not failures, "\n\n".join(failures[:3])
+    assert failures(seeds, partial(run_seed, make=WitnessRun)) == ""
 
 
 @pytest.mark.slow

@@ -58,9 +58,10 @@ _PARTS = (
         "rules",
         tests=(
             "tests/unit", "tests/format", "tests/datadriven", "tests/fuzz", "tests/suite",
-            "tests/test_constants.py", "tests/test_distributions.py", "tests/test_documents.py",
-            "tests/test_known_races.py",
-            "tests/test_layout.py", "tests/test_maps.py", "tests/test_operating_commands.py",
+            "tests/test_constants.py", "tests/test_distributions.py",
+            "tests/test_documentation_site.py", "tests/test_documents.py",
+            "tests/test_known_races.py", "tests/test_layout.py",
+            "tests/test_maps.py", "tests/test_operating_commands.py", "tests/test_python_pages.py",
         ),
         environment={"LEDGERMQ_FLIP_STEP": "7", "LEDGERMQ_CONVERSION_KILLS": "60"},
         soak={"LEDGERMQ_FLIP_STEP": "1", "LEDGERMQ_CONVERSION_KILLS": "260"},
@@ -150,9 +151,9 @@ _PARTS = (
         tests=("tests/compat",),
         environment={
             "LEDGERMQ_JAVA_KILLS": "2", "LEDGERMQ_MIGRATE_LONG": "1", "LEDGERMQ_DASHBOARDS": "1",
-            "LEDGERMQ_BROWSER": "1",
+            "LEDGERMQ_BROWSER": "1", "LEDGERMQ_UNDERSTUDY_KILLS": "40",
         } | _COLLECTOR,
-        soak={"LEDGERMQ_JAVA_KILLS": "10"},
+        soak={"LEDGERMQ_JAVA_KILLS": "10", "LEDGERMQ_UNDERSTUDY_KILLS": "200"},
         workers=_JVM_WORKERS,
     ),
     Part(

@@ -30,18 +30,27 @@ PRODUCT = ROOT / "ledgermq"
 VERSION_FILE = PRODUCT / "__init__.py"
 """Has the version alone: a label that a release changes, and by which nothing is decided."""
 
-_GROUP = "from ledgermq.sim.runs.runs import run_seed as run"
+_GROUP = "from ledgermq.sim.runs.runs import run_seed as run\noptions['fed'] = None\n"
+
+
+def _made(name: str, module: str = "runs") -> str:
+    """Runs of this class."""
+    return f"{_GROUP}from ledgermq.sim.runs.{module} import {name}\noptions['make'] = {name}\n"
+
+
 KINDS = {
     "plain": _GROUP,
     "spoil": _GROUP,
-    "services": "from ledgermq.sim.runs.service_runs import ServiceRun as make\n" + _GROUP,
-    "repeat": "from ledgermq.sim.runs.runs import RepeatRun as make\n" + _GROUP,
-    "witness": "from ledgermq.sim.runs.runs import WitnessRun as make\n" + _GROUP,
-    "cluster": "from ledgermq.sim.cluster.cluster_run import run_cluster_seed as run",
+    "fed": _GROUP,
+    "services": _made("ServiceRun", "service_runs"),
+    "lone": _made("LoneRun"),
+    "repeat": _made("RepeatRun"),
+    "witness": _made("WitnessRun"),
+    "cluster": "from ledgermq.sim.cluster.cluster_run import run_cluster_seed as run\n",
 }
 """By the word of ``python -m ledgermq.sim``, which for the first is none: what a run takes."""
 
-IDLE = dict.fromkeys(("plain", "spoil", "repeat"), ("broker", "dispatcher"))
+IDLE = dict.fromkeys(("plain", "spoil", "fed", "lone", "repeat"), ("broker", "dispatcher"))
 """Packages that are loaded with a node, and of which nothing runs where a group has no readers:
 they are left out of the digest."""
 
@@ -55,7 +64,7 @@ LOADED_AFTER = 4
 _TELL_LOADED = """
 import sys
 for seed in range(int(sys.argv[1])):
-    run(seed, make=make) if "make" in dir() else run(seed)
+    run(seed, **options)
 for name, module in sys.modules.items():
     if name.partition(".")[0] == "ledgermq":
         print("loaded", module.__file__)
@@ -91,11 +100,13 @@ def sources_of(kind: str) -> str:
     Raises:
         SeedFailedError: one of these runs failed.
     """
-    program = f"{KINDS[kind]}\n{_TELL_LOADED}"
+    program = f"options = {{}}\n{KINDS[kind]}{_TELL_LOADED}"
     printed = _run([sys.executable, "-c", program, str(LOADED_AFTER)])
     paths = {Path(name) for name in re.findall(r"^loaded (.+)$", printed, re.M)}
     # A kernel is compiled from its module, and not the same bytes on each machine.
+    # What they share of Cython's own has none.
     sources = {path.with_name(path.name.partition(".")[0] + ".py").resolve() for path in paths}
+    sources = {path for path in sources if path.exists()}
     sources.discard(VERSION_FILE)
     idle = tuple(PRODUCT / package for package in IDLE.get(kind, ()))
     sources = {path for path in sources if not any(path.is_relative_to(one) for one in idle)}

@@ -34,6 +34,9 @@ NODE = {
 LEADS = f"ledgermq_leads{{{HERE}}}"
 LAG_OF_MIRROR = f"ledgermq_raft_mirror_lag_seconds{{{HERE}}}"
 
+SEALED = f'ledgermq_cold_sealed_position{{{HERE},process="cold"}}'
+COMMITTED = f'ledgermq_log_position_bytes{{{HERE},cursor="committed"}}'
+
 DAYS = "1h"
 LAG = f'{HERE},group="billing",topic="orders"'
 BUCKETS = ("0.1", "1", "10", "+Inf")
@@ -92,6 +95,14 @@ CASES: dict[str, tuple[Given, Given]] = {
         {f'ledgermq_raft_leans_on_witness{{{HERE},process="raft"}}': "1 0+0x60"},
     ),
     "MirrorBehind": ({LAG_OF_MIRROR: "301+0x60"}, {LAG_OF_MIRROR: "301 1+0x60"}),
+    "ColdStorageAway": (
+        {f'ledgermq_cold_away_since{{{HERE},process="cold"}}': "1700000000+0x60"},
+        {f'ledgermq_cold_away_since{{{HERE},process="cold"}}': "1700000000+0x4 0+0x60"},
+    ),
+    "SealingStandsStill": (
+        {SEALED: "500+0x400", COMMITTED: "600+1x400"},
+        {SEALED: "0+10x400", COMMITTED: "600+10x400"},
+    ),
     "VersionTooOld": (
         {f"ledgermq_broker_level_needed{{{BROKER}}}": "4+0x60"},
         {f"ledgermq_broker_level_needed{{{BROKER}}}": "0+0x60"},
@@ -231,7 +242,10 @@ CASES: dict[str, tuple[Given, Given]] = {
 }  # fmt: skip
 """By alert: values by which it is raised an hour later, and values by which it is not."""
 
-LONG = {"BackupOld": 60, "BackupMissing": 60, "ArchiveOld": 60, "FeatureLevelWaits": 180}
+LONG = {
+    **{"BackupOld": 60, "BackupMissing": 60, "ArchiveOld": 60, "SealingStandsStill": 60},
+    "FeatureLevelWaits": 180,
+}
 """Alerts about what is made by the day: hours until they are looked at."""
 
 NOT_YET = {
@@ -240,6 +254,7 @@ NOT_YET = {
     "DiskFillsUp": "5m",
     "MemberBehind": "4m",
     "FeatureLevelWaits": "167h",
+    "SealingStandsStill": "23h",
 }
 """Times at which what raises it has not lasted for long enough."""
 

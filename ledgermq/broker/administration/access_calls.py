@@ -12,7 +12,7 @@ from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import submit_call
 from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.broker.verb_arguments import answered
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, TopicUnknownError
 from ledgermq.rules.access import access
 from ledgermq.rules.access.access import User
 from ledgermq.rules.cluster.cluster_plans import plan_row
@@ -138,6 +138,8 @@ class AccessCalls:
         def plan() -> Sequence[Change]:
             self._check_owner("quota", owner, quotas.is_of_cluster(owner), of_cluster)
             known = quotas.get(owner) if quotas.is_of_cluster(owner) == of_cluster else None
+            if known is None and not of_cluster and not asked.ahead:
+                self._check_topic(owner)
             if known is None and len(quotas) >= QUOTAS_MAX:
                 raise ConfigError("too many quotas", quotas=len(quotas), limit=QUOTAS_MAX)
             before = {} if known is None else known.to_fields()
@@ -151,6 +153,18 @@ class AccessCalls:
             return {"owner": owner} if quota is None else self._quota_row(owner, quota)
 
         return self._submit(call, f"quota {owner}", plan, shown)
+
+    def _check_topic(self, owner: str) -> None:
+        """Refuse an owner that is a topic which is not there.
+
+        Raises:
+            TopicUnknownError: see above.
+        """
+        kind, _, name = owner.partition(":")
+        if kind == "topic" and self._tables.topics.get(name) is None:
+            raise TopicUnknownError(
+                "topic does not exist; with ahead it gets a quota before", topic=name
+            )
 
     def _remove_quota(self, call: Call, asked: verbs.RemoveQuota) -> Result | None:
         owner, of_cluster = asked.owner, asked.cluster

@@ -171,7 +171,11 @@ class GroupCalls:
         names = names_of(self._tables.groups, offsets)
         chosen = list(islice((name for name in names if name > (asked.after or "")), asked.limit))
         rows = (
-            {**self._described(name), "topics": [one.topic for one, _ in offsets.of_group(name)]}
+            {
+                **self._described(name),
+                "topics": [one.topic for one, _ in offsets.of_group(name)],
+                "members": len(self._members(name)),
+            }
             for name in chosen
         )
         is_more = asked.limit is not None and len(chosen) == asked.limit
@@ -275,10 +279,11 @@ class GroupCalls:
                 yield self._lag_row(QueueName(topic, queue_id), offsets.get(queue_id))
 
     def _lag_row(self, queue: QueueName, offset: int | None) -> Result:
-        first, end, _ = self._store.bounds(queue)
+        held, end, _ = self._store.bounds(queue)
+        first = self._store.told_bounds(queue).first
         behind = max(0, end - max(offset or 0, first))
         last = -1
-        if offset is not None and first < offset <= end:
+        if offset is not None and held < offset <= end:
             last = self._store.store_time(queue, offset - 1)
         return {
             "topic": queue.topic,
@@ -300,6 +305,6 @@ class GroupCalls:
         """Messages that a group has not consumed, in all queues of the topic."""
         lag = 0
         for queue_id in self._queues_of(topic):
-            bounds = self._store.bounds(QueueName(topic, queue_id))
+            bounds = self._store.told_bounds(QueueName(topic, queue_id))
             lag += max(0, bounds.end - max(offsets.get(queue_id, 0), bounds.first))
         return lag

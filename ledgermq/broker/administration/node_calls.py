@@ -72,6 +72,7 @@ class NodeReport(TypedDict):
 
     ``clock_ns`` is its monotonic clock, for rates; ``epoch_ms`` the time of day that it has.
     ``bodiless``: members of its group that hold no messages, and that no client can ask.
+    ``cold_place``: where it reads what its log has no more; the same for all members of a group.
     """
 
     node: NodeNames
@@ -87,6 +88,7 @@ class NodeReport(TypedDict):
     clock_ns: int
     epoch_ms: int
     version: str
+    cold_place: str | None
 
 
 class GroupReport(TypedDict):
@@ -152,6 +154,7 @@ class NodeCalls:
             clock_ns=now_ns,
             epoch_ms=self._environment.clock.epoch_ns() // 1_000_000,
             version=ledgermq.__version__,
+            cold_place=settings.cold.place,
         )
         return {**report}
 

@@ -105,6 +105,9 @@ class OffsetCalls:
             return plan_consumed(self._known, self._rules, name, topics, may_go_back=may_go_back)
 
         touches = touched_offsets(name, {topic: offsets})
+        if may_go_back:
+            # What a share group takes meanwhile says where it is, in all of its queues.
+            touches |= {f"offset {name}@{topic}"}
 
         def answer() -> Result:
             self._counts[BrokerCounter.OFFSET_COMMITS] += 1
@@ -119,12 +122,7 @@ class OffsetCalls:
         wanted = None if asked.queues is None else list(asked.queues)
 
         def plan() -> dict[str, list[OffsetChange]]:
-            check_group_name(group)
-            self._check_nobody_consumes(group, force=force)
-            if not force and not self._tables.has_group(group):
-                raise GroupUnknownError(
-                    "group does not exist; with force it is made", group=group, topic=topic
-                )
+            self._check_target(group, force=force, create=asked.create)
             read_queues = self._known.topic(topic).read_queues
             old = self._tables.offsets.offsets(group, topic)
             queues = chosen_queues(topic, wanted, read_queues)
@@ -133,20 +131,26 @@ class OffsetCalls:
 
         return self._move(call, group, [topic], plan, is_trial=asked.dry_run)
 
-    def _check_nobody_consumes(self, group: str, *, force: bool) -> None:
-        """Refuse what would be overwritten by members that consume now.
+    def _check_target(self, group: str, *, force: bool, create: bool) -> None:
+        """Refuse what would be overwritten by members that consume now, or is of no group.
 
         Raises:
             GroupActiveError: members consume now.
+            GroupUnknownError: there is no such group; its name may be misspelt.
             BusyError: who consumes is not known yet.
         """
+        check_group_name(group)
         if not force:
             check_nobody_consumes(group, self._members(group), force=False)
+        if not create and not self._tables.has_group(group):
+            raise GroupUnknownError("group does not exist; with create it is made", group=group)
 
     def _target(self, queue: QueueName, target: ResetTarget, value: int) -> int:
         self._known.check_queue(queue)
-        since = self._store.first_since(queue, value) if target is ResetTarget.TIME else 0
-        bounds = self._store.bounds(queue)
+        since = 0
+        if target is ResetTarget.TIME:
+            since = self._store.told_since(queue, value, self._store.first_since(queue, value))
+        bounds = self._store.told_bounds(queue, surely=True)
         return reset_offset(target, value, bounds, since=since, queue_id=queue.queue_id)
 
     def _clone(self, call: Call, asked: CloneOffsets) -> Result | None:
@@ -155,14 +159,13 @@ class OffsetCalls:
         topics = [owner.topic for owner, _ in self._tables.offsets.of_group(source)]
 
         def plan() -> dict[str, list[OffsetChange]]:
-            check_group_name(group)
-            self._check_nobody_consumes(group, force=force)
             found = {owner.topic: of for owner, of in self._tables.offsets.of_group(source)}
             chosen = found if one is None else {one: found.get(one, {})}
             if not any(chosen.values()):
                 raise GroupUnknownError(
                     "group has consumed nothing that could be cloned", group=source, topic=one
                 )
+            self._check_target(group, force=force, create=asked.create)
             return {
                 topic: moves_of(self._tables.offsets.offsets(group, topic), of)
                 for topic, of in chosen.items()
@@ -258,6 +261,7 @@ class OffsetCalls:
         Raises:
             TopicUnknownError, MessageIllegalError: there is no such topic.
         """
+        self._tables.shares.check_queue_by_queue(group, topic)
         stored = self._tables.offsets.offsets(group, topic)
         news = {queue: offset for queue, offset in offsets.items() if stored.get(queue) != offset}
         kept: dict[int, int] = {}

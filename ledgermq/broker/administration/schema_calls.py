@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 
 from ledgermq.broker.calls import Call, Result, Verbs
@@ -135,7 +136,8 @@ class SchemaCalls:
         name = check_subject(asked.subject)
         rule = rule_of(asked.compatibility, name)
         told = {"subject": name, "compatibility": rule.value}
-        return self._submit(call, lambda: plan_rule(self._table, name, rule), lambda: told)
+        plan = partial(plan_rule, self._table, name, rule, ahead=asked.ahead)
+        return self._submit(call, plan, lambda: told)
 
     def _delete(self, call: Call, asked: verbs.DeleteSchema) -> Result | None:
         name, number = asked.subject, asked.version

@@ -129,8 +129,9 @@ class TopicCalls:
 
     def _queue_row(self, topic: Topic, queue_id: int) -> Result:
         queue = QueueName(topic.name, queue_id)
-        first, end, _ = self._store.bounds(queue)
-        stored_ms = self._store.store_time(queue, end - 1) if first < end else -1
+        held, end, _ = self._store.bounds(queue)
+        stored_ms = self._store.store_time(queue, end - 1) if held < end else -1
+        first = self._store.told_bounds(queue).first
         return {"queue": queue_id, "min": first, "max": end, "last_stored": stored_ms}
 
     def _route(self, call: Call) -> Result | None:
@@ -232,6 +233,8 @@ class TopicCalls:
             "filter_type": topic.unknown.get("topicFilterType", "SINGLE_TAG"),
             "sys_flag": topic.sys_flag,
             "deduplication_window_ms": topic.deduplication_window_ms,
+            "keep_ms": topic.kept_ms,
+            "keep_bytes": topic.keep_bytes,
             "order_config": order_config(topic, self._tables.node) if topic.is_ordered else "",
             "warnings": warnings_of(topic, unread=hidden),
         }
@@ -247,6 +250,9 @@ def wish_of(asked: TopicFields) -> TopicWish:
         asked.filter_type,
         asked.sys_flag,
         asked.deduplication_window_ms,
+        asked.keep_ms,
+        asked.keep_bytes,
+        asked.message_type,
     )
 
 
@@ -262,6 +268,7 @@ def route_of(topic: Topic) -> Result:
         "read_queues": topic.read_queues,
         "write_queues": topic.write_queues,
         "perm": int(topic.permission),
+        "message_type": topic.message_type,
     }
 
 
@@ -378,15 +385,18 @@ class QueueCalls:
         )
 
     def _queue(self, call: Call) -> Result:
-        bounds = self._store.bounds(self._known.queue_of(call.arguments))
+        # Consumers begin there.
+        bounds = self._store.told_bounds(self._known.queue_of(call.arguments), surely=True)
         return {"min": bounds.first, "max": bounds.end}
 
     def _offset_by_time(self, call: Call) -> Result:
         queue = self._known.queue_of(call.arguments)
         timestamp_ms = integer(call.arguments, "timestamp", 0, 2**63 - 1)
         if flag(call.arguments, "since"):
-            return {"offset": self._store.first_since(queue, timestamp_ms)}
-        return {"offset": self._store.offset_by_time(queue, timestamp_ms)}
+            offset = self._store.first_since(queue, timestamp_ms)
+        else:
+            offset = self._store.offset_by_time(queue, timestamp_ms)
+        return {"offset": self._store.told_since(queue, timestamp_ms, offset)}
 
     def _earliest_time(self, call: Call) -> Result:
         queue = self._known.queue_of(call.arguments) if "topic" in call.arguments else None

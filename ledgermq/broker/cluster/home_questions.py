@@ -20,6 +20,7 @@ from zmq.utils.monitor import parse_monitor_message
 import ledgermq
 from ledgermq.broker.cluster.document_messages import DOCUMENTS_VERB, ask_fields, read_reply
 from ledgermq.hosts.host_name import host_and_port, look_up
+from ledgermq.hosts.socket_monitor import monitor_of
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.zmq_flags import POLLIN
 from ledgermq.model.config.settings import Settings
@@ -192,7 +193,7 @@ class _Asking(threading.Thread):
             member.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * MEMBER_HEARTBEAT_MS)
             self._set_keys(member)
             # Before it connects: an end that comes at once would be missed.
-            monitor = member.get_monitor_socket(_ENDED | _LOCKED_OUT)
+            monitor = monitor_of(member, _ENDED | _LOCKED_OUT)
             try:
                 member.connect(endpoint)
                 return self._asked(member, monitor)

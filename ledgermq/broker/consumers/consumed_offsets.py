@@ -27,9 +27,13 @@ def plan_consumed(
     Raises:
         TopicUnknownError, NoPermissionError: there is no such queue, or none may read it.
         GroupUnknownError: there is no such group, and none may be made by its use.
+        GroupActiveError: it is a share group.
         MessageIllegalError: see ``GroupOffsets.check``.
     """
     tables = known.tables
+    if not may_go_back:
+        # A reset by an operator's tool is one of a share group, too.
+        tables.shares.check_queue_by_queue(group)
     ends: dict[str, dict[int, int]] = {}
     for topic, offsets in topics.items():
         ends[topic] = {}

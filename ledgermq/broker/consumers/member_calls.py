@@ -145,6 +145,11 @@ class MemberCalls(Service):
         """Ids of those who consume for ``group`` now."""
         return [member.client for member in self._of_all_kinds(group)]
 
+    def queue_by_queue(self, group: str) -> list[str]:
+        """Ids of those who consume for ``group`` queue by queue now, and not message by message."""
+        own = [member.client for member in self._members.members(group)]
+        return own + self._others.queue_by_queue(group)
+
     def _of_all_kinds(self, group: str) -> list[Member]:
         return self._members.members(group) + self._others.members(group)
 
@@ -265,6 +270,7 @@ class MemberCalls(Service):
         member = _member(arguments)
         self._tables.groups.plan_use(group, self._rules)
         self._check_kind(group)
+        self._tables.shares.check_queue_by_queue(group)
         self._check_room(group, member)
         try:
             is_news = self._members.heartbeat(group, member, call.now_ms)

@@ -33,6 +33,10 @@ class MemberSource(Protocol):
         """Those of a group, in the order in which they came."""
         ...
 
+    def queue_by_queue(self, group: str) -> list[str]:
+        """Client ids of those of a group that do not take messages singly."""
+        ...
+
     def warnings(self) -> Mapping[str, list[str]]:
         """What is wrong with groups, by group."""
         ...
@@ -71,3 +75,7 @@ class OtherMembers:
     def members(self, group: str) -> list[Member]:
         """Members of another kind."""
         return [] if self._source is None else self._source.members(group)
+
+    def queue_by_queue(self, group: str) -> list[str]:
+        """Client ids of members of another kind that do not take messages singly."""
+        return [] if self._source is None else self._source.queue_by_queue(group)

@@ -63,7 +63,17 @@ class TimerService(Service):
     name = "timers"
     can_rest = True
 
-    def __init__(self, store: ReadableStore, moves: Moves, log: StateLog, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: ReadableStore,
+        moves: Moves,
+        log: StateLog,
+        clock: Clock,
+        *,
+        is_held: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Nothing is read yet; while ``is_held`` nothing is delivered."""
+        self._is_held = is_held
         self._store = store
         self._moves = moves
         self._log = log
@@ -124,6 +134,9 @@ class TimerService(Service):
         due_ms = self.index.next_due_ms
         is_due = due_ms is not None and due_ms <= epoch_ms(self._clock)
         if not self._log.is_settled or self._is_asked or now_ms < self._retry_ms:
+            return
+        if self._is_held():
+            self._retry_ms = now_ms + FOLLOW_MS
             return
         if is_due:
             self._ask(self._plan, now_ms)

@@ -30,6 +30,7 @@ from ledgermq.model.errors import (
     ProtocolError,
     StorageError,
 )
+from ledgermq.model.names.answer_keys import PAYLOAD
 from ledgermq.model.rights import Right
 from ledgermq.process.node import Surroundings
 from ledgermq.rules.access.access import UserTable
@@ -41,6 +42,7 @@ from ledgermq.sessions.leadership.welcome import welcome_of
 from ledgermq.sessions.request_faults import RequestFaults
 from ledgermq.sessions.session_server import Session, SessionServer
 from ledgermq.sessions.socket_watch import REPORTED_MAX
+from ledgermq.verbs.shares import ReceiveShared
 from ledgermq.wire.header import Header, Kind, decode_header, encode_header
 from ledgermq.wire.pull_frame import decode_pull
 from ledgermq.wire.query_frame import decode_query
@@ -329,7 +331,8 @@ class ConsumeService:
             except NoPermissionError as error:
                 self._refuse(client, answer.request_id, error)
                 return
-            self._charge(client, session, answer)
+            size, messages = len(answer.payload), answer.messages
+            self._charge(client, session, answer.topic, size=size, messages=messages)
         counters = self._counters
         counters[BrokerCounter.MESSAGES] += answer.messages
         counters[BrokerCounter.BYTES] += len(answer.payload)
@@ -350,7 +353,10 @@ class ConsumeService:
         elif isinstance(reply.outcome, Encoded):
             self._send(client, [encode_header(Kind.RESULT, request_id), reply.outcome.body])
         else:
-            self._send(client, encode_result(request_id, reply.outcome))
+            self._note_received(client, reply.outcome)
+            if not self._send(client, encode_result(request_id, reply.outcome)):
+                for take_back in self._calls.on_untold:
+                    take_back(reply.outcome)
 
     def close(self) -> None:
         """Unbind; what is on its way gets a moment to leave."""
@@ -403,12 +409,20 @@ class ConsumeService:
         elif kind is Kind.GOODBYE:
             self._clients.end(client)
         else:
-            raise ProtocolError("message not taken here", kind=kind.name, parts=len(parts) - 1)
+            raise ProtocolError(
+                "message not taken here: those to be stored go to the address that WELCOME tells",
+                kind=kind.name,
+                parts=len(parts) - 1,
+            )
 
     def _call(self, caller: Caller, session: ConsumerSession, body: bytes, now_ms: int) -> None:
         verb, arguments = decode_call(body)
         rights = session.rights
         act = check_call(rights, self._calls.verbs, verb, arguments)
+        if verb == ReceiveShared.NAME and self._limits.is_on:
+            assert isinstance(caller.client, OwnClient), caller
+            owners = self._owners(caller.client, session, str(arguments.get("topic")))
+            self._limits.check(owners, self._now_ns())
         try:
             result = self._calls.call(
                 caller,
@@ -450,13 +464,26 @@ class ConsumeService:
         if answer is not None:
             self.send_answer(answer)
 
-    def _charge(self, client: OwnClient, session: ConsumerSession, answer: Answer) -> None:
+    def _charge(
+        self, client: OwnClient, session: ConsumerSession, topic: str, *, size: int, messages: int
+    ) -> None:
         """Messages are given: they count, also where that overdraws a quota."""
         if not self._limits.is_on:
             return
-        size, now_ns = len(answer.payload), self._now_ns()
-        for owner in self._owners(client, session, answer.topic):
-            self._limits.take(owner, size=size, messages=answer.messages, now_ns=now_ns)
+        now_ns = self._now_ns()
+        for owner in self._owners(client, session, topic):
+            self._limits.take(owner, size=size, messages=messages, now_ns=now_ns)
+
+    def _note_received(self, client: OwnClient, told: Mapping[str, object]) -> None:
+        """Messages of a share group are given: they count as those of a pull do."""
+        payload, rows, topic = told.get(PAYLOAD), told.get("messages"), told.get("topic")
+        if not (isinstance(payload, bytes) and isinstance(rows, list) and isinstance(topic, str)):
+            return
+        self._counters[BrokerCounter.MESSAGES] += len(rows)
+        self._counters[BrokerCounter.BYTES] += len(payload)
+        session = self._clients.sessions.get(client)
+        if session is not None:
+            self._charge(client, session, topic, size=len(payload), messages=len(rows))
 
     def _owners(self, client: bytes, session: ConsumerSession, topic: str) -> list[str]:
         user = session.rights.who.user
@@ -492,6 +519,8 @@ class ConsumeService:
         """A session is over."""
         self._pulls.cancel(client)
         self._calls.slices.cancel(client)
+        for forget in self._calls.on_gone:
+            forget(client)
         self._limits.forget(client.hex())
 
     def _refuse(self, client: bytes, request_id: int, error: LedgerError) -> None:
@@ -506,18 +535,22 @@ class ConsumeService:
             self._reported.add(text)
             logger.error("request not answered: %s", text)
 
-    def _send(self, client: bytes, parts: Sequence[bytes | memoryview]) -> None:
+    def _send(self, client: bytes, parts: Sequence[bytes | memoryview]) -> bool:
+        """Send an answer; false where the client has gone, or does not read: it has no session any
+        more.
+        """
         size = len(parts[-1])
         if size < TRACKED_SIZE_MIN:
-            if not self.socket.send(client, parts):
-                self._clients.lose(client)
-            return
-        tracker = self.socket.send_tracked(client, parts)
-        if tracker is None:
+            is_sent = self.socket.send(client, parts)
+        else:
+            tracker = self.socket.send_tracked(client, parts)
+            is_sent = tracker is not None
+            if tracker is not None:
+                self._on_way.add(client, tracker, size)
+                self._counters[BrokerCounter.ANSWERS_BYTES] = self._on_way.size
+        if not is_sent:
             self._clients.lose(client)
-            return
-        self._on_way.add(client, tracker, size)
-        self._counters[BrokerCounter.ANSWERS_BYTES] = self._on_way.size
+        return is_sent
 
     def tidy(self) -> None:
         """Forget what has left meanwhile; to be called now and then."""

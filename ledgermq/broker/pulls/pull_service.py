@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ledgermq.broker.callers import Client
+from ledgermq.broker.pulls.cold_reads import ColdAnswer, ColdReads
 from ledgermq.broker.pulls.pull_answers import Answer, Held, Hold, Holds, Later, nothing, refusal
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.reading.poison_messages import PoisonMessages
@@ -35,6 +36,7 @@ from ledgermq.rules.sql.sql_filter import SqlFilter
 from ledgermq.sessions.request_faults import Contain, let_through
 from ledgermq.store.queues.queue_end import PREFILL_SIZE
 from ledgermq.store.record_parts import RecordParts
+from ledgermq.wire.cold_frames import ColdNothing
 from ledgermq.wire.pull_frame import Pull, PullStatus
 
 SCAN_STEP_UNITS = 4_096
@@ -107,6 +109,7 @@ class PullService(Service):
         check_queue: CheckQueue,
         *,
         filters_properties: bool = True,
+        cold: ColdReads | None = None,
         counts: Counts | None = None,
         contain: Contain = let_through,
         clock: Clock = MACHINE_CLOCK,
@@ -115,6 +118,7 @@ class PullService(Service):
 
         Args:
             filters_properties: SQL expressions are taken.
+            cold: asked for what the log has no more; None: nobody has it.
             counts: the broker's counters.
             contain: told of a bug that a pull has met while it waited.
         """
@@ -125,6 +129,7 @@ class PullService(Service):
         self._poison = PoisonMessages(self._counts)
         self._evaluated = 0
         self._store = store
+        self._cold = cold
         self._holds = holds
         # Asked in each turn, twice: a mapping's truth costs no call.
         self._held = holds.by_serial
@@ -143,6 +148,7 @@ class PullService(Service):
         known: KnownTopics,
         settings: Settings,
         *,
+        cold: ColdReads | None,
         counts: Counts,
         contain: Contain,
         clock: Clock,
@@ -154,6 +160,7 @@ class PullService(Service):
             Holds(limit=limits.held_pulls_max, share=limits.held_pulls_per_client),
             known.check_queue,
             filters_properties=settings.reads.enable_property_filter,
+            cold=cold,
             counts=counts,
             contain=contain,
             clock=clock,
@@ -167,6 +174,8 @@ class PullService(Service):
     def take_settings(self, settings: Settings) -> None:
         self._holds.limit = settings.limits.held_pulls_max
         self._holds.share = settings.limits.held_pulls_per_client
+        if self._cold is not None:
+            self._cold.take_settings(settings.cold)
 
     @property
     def is_holding(self) -> bool:
@@ -183,15 +192,20 @@ class PullService(Service):
 
         Of those that had to make way ``is_behind`` tells.
         """
-        held_ms = self._holds.next_deadline_ms() if self._held else None
-        if not self._paced:
-            return held_ms
-        return self._paced[0].due_ms if held_ms is None else min(self._paced[0].due_ms, held_ms)
+        first_ms = self._holds.next_deadline_ms() if self._held else None
+        if self._paced:
+            due_ms = self._paced[0].due_ms
+            first_ms = due_ms if first_ms is None else min(due_ms, first_ms)
+        if self._cold is None or (cold_ms := self._cold.next_deadline_ms()) is None:
+            return first_ms
+        return cold_ms if first_ms is None else min(cold_ms, first_ms)
 
     @property
     def is_behind(self) -> bool:
         """Whether queues with holds wait to be looked at, or holds that ended to be answered."""
         if self._unlooked or self._displaced:
+            return True
+        if self._cold is not None and self._cold.is_behind:
             return True
         return bool(self._held) and self._store.has_moved()
 
@@ -220,6 +234,8 @@ class PullService(Service):
 
     def cancel(self, client: Client) -> int:
         """Forget what ``client`` waits for; how many pulls were held."""
+        if self._cold is not None:
+            self._cold.cancel(client)
         self._paced = [paced for paced in self._paced if paced.client != client]
         heapq.heapify(self._paced)
         return self._holds.cancel(client)
@@ -235,6 +251,8 @@ class PullService(Service):
         """Answer holds whose queues have grown, and what is due."""
         self.send(self.grown(now_ms))
         self.send(self.due(now_ms))
+        if self._cold is not None:
+            self.send(self._cold_answers(self._cold, now_ms))
 
     def end_all(self) -> None:
         self.send(self._ends())
@@ -317,6 +335,8 @@ class PullService(Service):
         displaced, self._displaced = self._displaced, deque()
         for hold in (*displaced, *self._holds.take_all()):
             yield self._end(hold)
+        for pull in self._cold.take_all() if self._cold is not None else ():
+            yield self._end(Hold(pull.client, pull.queue, 0, pull.held))
 
     @staticmethod
     def _still_waits(held: Held, bounds: ReadableRange) -> bool:
@@ -372,11 +392,17 @@ class PullService(Service):
         deadline_ms: int,
         may_hold: bool,
     ) -> Answer | None:
-        """The answer to a pull; ``None`` when it is held, or waits for its turn."""
+        """The answer to a pull; ``None`` when it is held, waits for its turn, or for the cold
+        process.
+        """
+        if self._cold is not None and self._is_cold(queue, held, bounds):
+            floor = self._store.floor(queue)
+            self._cold.ask(client, queue, held, floor=floor, now_ms=now_ms)
+            return None
         may_wait = len(self._paced) < PACED_MAX
         looked = self._look(client, held, queue, bounds, may_hold=may_hold, may_wait=may_wait)
         if isinstance(looked, Answer):
-            return looked
+            return self._told(queue, looked)
         if isinstance(looked, Later):
             self._paced_count += 1
             due_ms = now_ms + looked.wait_ms
@@ -390,6 +416,8 @@ class PullService(Service):
         """The answer to a hold that has waited long enough."""
         try:
             bounds = self._store.bounds(hold.queue)
+            if self._cold is not None and self._is_cold(hold.queue, hold.request, bounds):
+                return _again(hold.client, hold.request, bounds)
             looked = self._look(
                 hold.client, hold.request, hold.queue, bounds, may_hold=False, may_wait=False
             )
@@ -398,7 +426,13 @@ class PullService(Service):
         except Exception as error:
             return refusal(hold.client, hold.request, self._contain(error))
         assert isinstance(looked, Answer)
-        return looked
+        return self._told(hold.queue, looked)
+
+    def _told(self, queue: QueueName, answer: Answer) -> Answer:
+        """An answer out of the log, which says where the queue begins wherever that is."""
+        if self._cold is None:
+            return answer
+        return answer._replace(begin=self._store.told_begin(queue, answer.begin))
 
     def _look(
         self,
@@ -453,6 +487,9 @@ class PullService(Service):
         stop = min(bounds.end, offset + most)
         while offset < stop:
             units = store.units(queue, offset, step)
+            if self._cold is not None and _is_gone(units, store.log.first_position):
+                # Deleted since: the cold process has what was not looked at.
+                return _again(client, held._replace(scanned_to=offset), bounds)
             if units is None:
                 # As DefaultMessageStore.getMessage: no unit where one should be, so on to the next
                 # file.
@@ -500,6 +537,19 @@ class PullService(Service):
             status = _VAIN[selection.ends_removed]
             offset += selection.scanned
         return Held(pull, offset, status)
+
+    def _is_cold(self, queue: QueueName, held: Held, bounds: ReadableRange) -> bool:
+        """Whether the log has had what a pull wants, and has it no more."""
+        return held.scanned_to < bounds.first and self._store.floor(queue) < bounds.first
+
+    def _cold_answers(self, cold: ColdReads, now_ms: int) -> Iterator[Answer]:
+        """Answers to pulls that have waited for the cold process."""
+        for one in cold.take(now_ms):
+            try:
+                queue = one.pull.queue
+                yield self._told(queue, _cold_answer(one, self._store.bounds(queue)))
+            except LedgerError as error:
+                yield refusal(one.pull.client, one.pull.held, error)
 
     def _found(
         self,
@@ -568,6 +618,59 @@ class PullService(Service):
             self._evaluated += len(found) * _weight(pull.expression)
             self._counts[BrokerCounter.EXPRESSIONS_EVALUATED] += len(found)
         return found
+
+
+def _is_gone(units: Units | None, first_position: int) -> bool:
+    """Whether the log has the first of some units of a queue no more."""
+    return units is None or (len(units) > 0 and int(units["position"][0]) < first_position)
+
+
+def _again(client: Client, held: Held, bounds: ReadableRange) -> Answer:
+    """The answer to a pull of messages that have gone into the cold meanwhile: none of them was
+    passed over, and the client asks for them again.
+    """
+    status = PullStatus.NO_MATCHED_MESSAGE
+    return nothing(client, held.pull, status, held.scanned_to, bounds)
+
+
+def _cold_answer(answer: ColdAnswer, bounds: ReadableRange) -> Answer:
+    """What the cold process has found, as it is told.
+
+    Args:
+        bounds: of the queue in the log, now.
+    """
+    (client, _, held, question, _), found = answer
+    pull = held.pull
+    if isinstance(found, LedgerError):
+        return refusal(client, held, found)
+    if isinstance(found, ColdNothing):
+        if not found.is_gone:
+            return nothing(client, pull, held.status, found.next_offset, bounds)
+        # Neither the log nor a piece has it: as if retention had taken it yesterday.
+        behind = bounds.first if found.next_offset < 0 else min(found.next_offset, bounds.first)
+        behind = max(behind, min(question.floor, bounds.first))
+        return nothing(client, pull, PullStatus.OFFSET_TOO_SMALL, behind, bounds)
+    starts = np.frombuffer(found.starts, np.uint32)
+    sizes = np.frombuffer(found.sizes, np.uint32)
+    parts = RecordParts(
+        memoryview(found.payload),
+        starts,
+        sizes,
+        int(sizes.sum()),
+        found.header_size if pull.with_headers else 0,
+    )
+    return Answer(
+        client,
+        pull.request_id,
+        PullStatus.FOUND,
+        found.next_offset,
+        bounds.first,
+        bounds.end,
+        parts,
+        "",
+        pull.version,
+        topic=pull.topic,
+    )
 
 
 def _hold_until_ms(now_ms: int, hold_ms: int) -> int:

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from ledgermq.broker.pulls.cold_reads import ColdReads
 from ledgermq.broker.pulls.pull_service import CheckQueue
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
@@ -19,6 +20,7 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, MessageIllegalError, TopicUnknownError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.store.index.index_reader import IndexReader
+from ledgermq.wire.cold_frames import ColdHits, ColdSearch
 from ledgermq.wire.query_frame import AnyQuery, KeyQuery, PositionQuery, encode_queried
 
 ANSWER_SIZE_MAX = 16 * 1024 * 1024
@@ -48,8 +50,21 @@ class QueryAnswer(NamedTuple):
 class QueryService:
     """Looks up what is asked for outside of the queues' order. It knows no socket."""
 
-    def __init__(self, store: ReadableStore, settings: Settings, check_queue: CheckQueue) -> None:
+    def __init__(
+        self,
+        store: ReadableStore,
+        settings: Settings,
+        check_queue: CheckQueue,
+        *,
+        cold: ColdReads | None = None,
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            cold: asked for what the log has no more; None: nobody has it.
+        """
         self._store = store
+        self._cold = cold
         self._check_queue = check_queue
         self._has_index = settings.store.message_index_enable
         self._folder = settings.store.path_root_dir / "index"
@@ -70,9 +85,10 @@ class QueryService:
             ConfigError: the node keeps no index.
             NotLeaderError: the node is starting.
             CorruptLogError: the index or a message is not what it should be.
+            ColdAwayError: older messages are in pieces alone, and not here yet.
         """
         if isinstance(query, PositionQuery):
-            record = self.record_at(query.position)
+            record = self.record_at(query.position) or self._cold_record_at(query.position)
             if record is not None:
                 check_read(decode_message(record, 0).topic)
             return _answer(request_id, [] if record is None else [record])
@@ -101,14 +117,55 @@ class QueryService:
                 has_more = True
                 break
             found.append(record)
+        records = found[::-1]
+        if self._cold is not None and not has_more and len(records) < query.messages_max:
+            older, has_more = self._older(self._cold, query, query.messages_max - len(records))
+            records = older + records
         newest = index.newest
         return _answer(
             request_id,
-            found[::-1],
+            records,
             has_more=has_more,
             index_timestamp=newest.end_timestamp if newest else 0,
             index_position=newest.end_physical_offset if newest else 0,
         )
+
+    def _older(
+        self, cold: ColdReads, query: KeyQuery, count_max: int
+    ) -> tuple[list[memoryview], bool]:
+        """What pieces alone have of a query, in the order of the log, and whether there is more."""
+        before = self._store.log.first_position
+        if before == 0:
+            return [], False
+        wanted = ColdSearch(
+            number=0,
+            before=before,
+            topic=query.topic,
+            key=query.key,
+            begin_ms=query.begin,
+            end_ms=query.end,
+            messages_max=count_max,
+        )
+        found = cold.search(wanted)
+        return [record for record in _records_of(found) if self._is_shown(record)], found.has_more
+
+    def _cold_record_at(self, position: int) -> memoryview | None:
+        """The record there that pieces alone have."""
+        before = self._store.log.first_position
+        if self._cold is None or position >= before:
+            return None
+        found = self._cold.search(ColdSearch(0, before, position))
+        return next(filter(self._is_shown, _records_of(found)), None)
+
+    def _is_shown(self, record: memoryview) -> bool:
+        """Whether a record out of pieces belongs to a topic of today."""
+        message = decode_message(record, 0)
+        queue = QueueName(message.topic, message.queue_id)
+        try:
+            self._check_queue(queue)
+        except (TopicUnknownError, MessageIllegalError):
+            return False
+        return message.queue_offset >= self._store.floor(queue)
 
     def _having(self, query: KeyQuery, hits: list[int]) -> Iterator[memoryview]:
         """The records among ``hits`` that are asked for, newest first."""
@@ -162,6 +219,14 @@ class QueryService:
         else:
             self._index.refresh()
         return self._index
+
+
+def _records_of(found: ColdHits) -> Iterator[memoryview]:
+    """The records that a search in pieces has found."""
+    at, payload = 0, memoryview(found.payload)
+    for size in memoryview(found.sizes).cast("I").tolist():
+        yield payload[at : at + size]
+        at += size
 
 
 def _has_key(message: Message, key: str) -> bool:

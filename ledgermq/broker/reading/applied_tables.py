@@ -51,7 +51,7 @@ class AppliedTables:
         self.locks, self.users, self.quotas = state.locks, state.users, state.quotas
         self.archives, self.names = state.archives, state.names
         self.features, self.cluster = state.features, state.cluster
-        self.schemas = state.schemas
+        self.schemas, self.shares = state.schemas, state.shares
         self.topics.reserve_builtin(settings.node, settings.topics)
 
     def settle(self) -> bool:

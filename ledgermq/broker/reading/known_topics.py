@@ -82,7 +82,7 @@ class KnownTopics:
         """
         groups = [(owner.group, of) for owner, of in self.tables.offsets.of_topic(name)]
         for queue_id in queues:
-            bounds = self.store.bounds(QueueName(name, queue_id))
+            bounds = self.store.told_bounds(QueueName(name, queue_id))
             for group, offsets in groups or [("", {})]:
                 lag = bounds.end - max(offsets.get(queue_id, 0), bounds.first)
                 if lag > 0:

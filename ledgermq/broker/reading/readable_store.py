@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,36 @@ def transfer_limits(reads: ReadsSection) -> TransferLimits:
     )
 
 
+class BeginsElsewhere(Protocol):
+    """Knows where queues begin whose first messages the log has no more, and somebody else has."""
+
+    def note_deleted(self, log_first: int) -> None:
+        """The log begins at this position."""
+        ...
+
+    def begin_of(self, queue: QueueName, first: int, log_first: int) -> int:
+        """First offset of a queue, of which the log, that begins at ``log_first``, has those from
+        ``first`` on.
+
+        Raises:
+            ColdAwayError: that is not known now.
+        """
+        ...
+
+    def first_since(self, queue: QueueName, time_ms: int, first: int) -> int | None:
+        """Offset of the first message of a time or later, of those before ``first``; None: there is
+        none.
+
+        Raises:
+            ColdAwayError: that is not known now.
+        """
+        ...
+
+    def known_begin_of(self, queue: QueueName, first: int) -> int:
+        """The same as ``begin_of``, as far as it is known."""
+        ...
+
+
 class ReadableStore:
     """The queues in use and the log, as far as both are dispatched.
 
@@ -66,6 +97,7 @@ class ReadableStore:
         report_damage: Callable[[int], None],
         *,
         first_offset: Callable[[QueueName], int] = lambda _queue: 0,
+        elsewhere: BeginsElsewhere | None = None,
     ) -> None:
         """Nothing is opened yet.
 
@@ -73,8 +105,10 @@ class ReadableStore:
             report_damage: called with the position of a record that is damaged, as often as it is
                 asked for.
             first_offset: of what belongs to the topic of today: what is before is not shown.
+            elsewhere: who has what the log has no more; None: nobody.
         """
         self._first_offset = first_offset
+        self._elsewhere = elsewhere
         self._page = page
         self._report_damage = report_damage
         self._root = StorePaths.of(settings).consume_queues
@@ -121,6 +155,8 @@ class ReadableStore:
             self.log.refresh()
             for reader in self._readers.values():
                 reader.refresh()
+            if self._elsewhere is not None:
+                self._elsewhere.note_deleted(self.log.first_position)
         dispatched = page.read_dispatched()
         if dispatched.log_generation != self._generation:
             self._generation = dispatched.log_generation
@@ -202,6 +238,41 @@ class ReadableStore:
         written = self._page.read_written_position()
         return ReadableRange(first, end, pending_messages_max(self._position, written))
 
+    def told_bounds(self, queue: QueueName, *, surely: bool = False) -> ReadableRange:
+        """Which queue offsets may be asked for, by pulls that others than the log may answer.
+
+        Args:
+            surely: somebody begins where this says: without it, what is not known yet is told as if
+                there were nothing but the log.
+
+        Raises:
+            NotLeaderError, CorruptLogError: as ``bounds``.
+            ColdAwayError: ``surely``, and where it begins is not known now.
+        """
+        bounds = self.bounds(queue)
+        if self._elsewhere is None:
+            return bounds
+        return bounds._replace(first=self.told_begin(queue, bounds.first, surely=surely))
+
+    def told_begin(self, queue: QueueName, first: int, *, surely: bool = False) -> int:
+        """Where ``told_bounds`` has a queue begin whose first offset in the log is ``first``.
+
+        Raises:
+            ColdAwayError: as there.
+        """
+        floor = self._first_offset(queue)
+        if self._elsewhere is None or floor >= first:
+            return first
+        if surely:
+            begin = self._elsewhere.begin_of(queue, first, self.log.first_position)
+        else:
+            begin = self._elsewhere.known_begin_of(queue, first)
+        return max(begin, floor)
+
+    def floor(self, queue: QueueName) -> int:
+        """First offset of a queue that belongs to the topic of today, wherever its messages are."""
+        return self._first_offset(queue)
+
     def end(self, queue: QueueName) -> int | None:
         """End of a queue whose name nobody has checked; None: it can be no queue's.
 
@@ -230,6 +301,23 @@ class ReadableStore:
     def disk_below(self) -> int:
         """Position below which messages count as on disk, as RocketMQ reckons it."""
         return self._position - self.limits.memory_share
+
+    def is_young(self, queue: QueueName) -> bool:
+        """Whether a queue has all messages that it ever had, and the first one still in memory.
+
+        RocketMQ lets a group that is new to such a queue begin with the first message, whatever it
+        wants: nothing that was sent before it came for the first time is passed over.
+
+        Raises:
+            NotLeaderError, CorruptLogError: as ``bounds``.
+        """
+        bounds = self.bounds(queue)
+        if bounds.first > 0:
+            return False
+        units = self.units(queue, 0, 1) if bounds.end else None
+        if units is None or not len(units):
+            return True
+        return int(units["position"][0]) >= self.disk_below
 
     def suggested(self, looked_at: int) -> str:
         """Id of the member to ask for what follows ``looked_at``; empty = the leader.
@@ -393,6 +481,22 @@ class ReadableStore:
             else:
                 end = middle
         return first
+
+    def told_since(self, queue: QueueName, timestamp_ms: int, offset: int) -> int:
+        """``offset``, which the log has for a time; an earlier one where the messages of that time
+        are not in the log any more, and others have them.
+
+        Raises:
+            NotLeaderError, CorruptLogError: as ``bounds``.
+            ColdAwayError: who has them cannot tell now.
+        """
+        first = self.bounds(queue).first
+        if self._elsewhere is None or offset > first:
+            return offset
+        if self.told_begin(queue, first, surely=True) == first:
+            return offset
+        found = self._elsewhere.first_since(queue, timestamp_ms, first)
+        return offset if found is None else max(found, self._first_offset(queue))
 
     def store_time(self, queue: QueueName, offset: int) -> int:
         """When the message at ``offset``, within the queue's bounds, was stored; -1: it is gone."""

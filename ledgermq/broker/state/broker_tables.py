@@ -35,7 +35,7 @@ from ledgermq.process.table_files import tell_outliers
 from ledgermq.rules.access import access
 from ledgermq.rules.messages.token_bucket import TokenBucket
 from ledgermq.rules.state.outlying_positions import Outlier, find_outliers, put_right
-from ledgermq.rules.tables import delays, moves, quotas, sinks, topics
+from ledgermq.rules.tables import delays, moves, quotas, shares, sinks, topics
 from ledgermq.rules.tables.documents import Document, Steps
 from ledgermq.rules.tables.groups import GroupTable
 from ledgermq.rules.tables.table_changes import Change, GroupSet, TopicSet
@@ -189,6 +189,7 @@ class BrokerTables(AppliedTables):
         self._told: dict[int, tuple[int, tuple[int, int]]] = {self.topics_revision: self._noted}
         self._saved_revisions = self._revisions()
         self._writing: dict[str, int] = {}
+        self._has_shares = self._files[shares.FILE].path.exists()
         self._ends = ToldEnds(directory.parent)
         self._threads = background or ThreadPoolExecutor(WRITERS, thread_name_prefix="tables")
         self._write: Future[None] | None = None
@@ -329,6 +330,12 @@ class BrokerTables(AppliedTables):
             if rare.revision != self._saved_revisions[rare.file]:
                 self._save({rare.file: self.state.document(rare.file)})
                 self._saved_revisions[rare.file] = rare.revision
+        if not self._has_shares and self.shares.revision != self._saved_revisions[shares.FILE]:
+            # Before that of offsets: without it a group would begin again at its offset, and hand
+            # out again what was settled above that. From then on it is written with the others.
+            self._save({shares.FILE: self.state.document(shares.FILE)})
+            self._saved_revisions[shares.FILE] = self.shares.revision
+            self._has_shares = True
         fresh: dict[str, int] = {}
         for table in (self.topics, self.groups):
             is_new = table.revision != self._saved_revisions[table.file]

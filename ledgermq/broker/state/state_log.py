@@ -59,6 +59,8 @@ from ledgermq.rules.state.state_commands import (
 )
 from ledgermq.rules.tables.documents import Steps
 from ledgermq.rules.tables.moves import Moved, MoveEnded
+from ledgermq.rules.tables.share_changes import ShareChanged
+from ledgermq.rules.tables.table_changes import Change
 from ledgermq.sessions.request_faults import Contain, let_through
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.state_mark import write_state_mark
@@ -501,13 +503,16 @@ class StateLog(Service):
         plan = BatchPlan()
         self.room.begin()
         touched: set[str] = set()
+        read: set[str] = set()
         later: list[WaitingRequest] = []
         for _ in range(min(len(self._waiting), REQUESTS_PER_COMMAND_MAX)):
             waiting = self._waiting.popleft()
             request = waiting.request
-            if not touched.isdisjoint(request.touches):
+            is_free = touched.isdisjoint(request.touches | request.reads)
+            if not (is_free and read.isdisjoint(request.touches)):
                 # What it touches besides counts, too: a third that waits for that stays behind it.
                 touched |= request.touches
+                read |= request.reads
                 later.append(waiting)
                 continue
             try:
@@ -525,6 +530,7 @@ class StateLog(Service):
                 self._refuse([request], self._contain(error))
                 continue
             touched |= request.touches
+            read |= request.reads
             if not planned and not records:
                 self._answer(request)
             elif plan.has_room(records):
@@ -540,7 +546,7 @@ class StateLog(Service):
         identity, at_ms = self._new_identity(), epoch_ms(self._clock)
         sums = plan.sums(self.hole)
         # What says that the records are there stands behind them.
-        is_late = [bool(sums) and isinstance(change, MessageGivenBack) for change in plan.changes]
+        is_late = [bool(sums) and _is_behind(change) for change in plan.changes]
         late = list(compress(plan.changes, is_late))
         early = tuple(compress(plan.changes, (not one for one in is_late)))
         head = StateCommand(f"{identity}+" if sums else identity, at_ms, early, sums)
@@ -587,6 +593,13 @@ class StateLog(Service):
                 request.refused(error)
             else:
                 self._mailbox.append(Reply(request.caller, error))
+
+
+def _is_behind(change: Change) -> bool:
+    """Whether a change says what the records before its command have done."""
+    return isinstance(change, MessageGivenBack) or (
+        isinstance(change, ShareChanged) and change.is_behind
+    )
 
 
 def _sequence_of(identity: str) -> int:

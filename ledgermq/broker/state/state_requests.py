@@ -43,6 +43,8 @@ class StateRequest(NamedTuple):
         plan: the changes to make, from the tables as they are when it is called; none when all is
             as it is wanted. Raises the refusal.
         touches: what the plan looks at and changes: two of one batch have nothing in common.
+        reads: what it looks at and leaves as it is: others of its batch may, too, and change none
+            of it.
         answer: the result once the changes are applied; None when it is given later, by others.
         records: called right after the plan, and as often as that: messages of any topics that
             follow the command directly in the log, at most a group (``rules/tables/moves.py``). A
@@ -57,6 +59,7 @@ class StateRequest(NamedTuple):
     answer: Callable[[], Result | None]
     records: Callable[[], Sequence[GroupPart]] | None = None
     refused: Callable[[LedgerError], None] | None = None
+    reads: frozenset[str] = frozenset()
 
 
 class TakesRequests(Protocol):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from ledgermq.cli.admin.group_command import print_lag
-from ledgermq.cli.node_options import parse_time
+from ledgermq.cli.late_command import LateCommand, Run
 from ledgermq.cli.node_verbs import add_command, add_verb
 from ledgermq.cli.output import print_table, tell
 from ledgermq.cli.verb_options import add_options
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.core.questions import asking
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.instants import parse_time
 from ledgermq.verbs.offsets import CloneOffsets, OffsetMove, ResetOffsets, Target
 from ledgermq.verbs.verb import Verb
 
@@ -26,7 +28,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     show = add_verb(
         verbs, "show", "show the offsets of a group", _show,
-        examples=["offset show billing", "offset show billing orders"],
+        examples=[
+            "offset show billing", "offset show billing orders",
+            "offset show billing --as-of 2026-11-29T14:05 --from s3://archive/orders-a",
+        ],
     )  # fmt: skip
     reset = add_verb(
         verbs, "reset", "let a group go on elsewhere", _reset,
@@ -36,16 +41,25 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "offset reset billing orders --to 1200 --queue 3",
         ],
         more="Refused while members of the group consume: they would commit their own over it;"
-        " and for a group that is not there, whose name may be misspelt.",
+        " and for a group that is not there, whose name may be misspelt, but for --create.",
     )  # fmt: skip
     clone = add_verb(
         verbs, "clone", "let a group be as far as another one", _clone,
-        examples=["offset clone billing billing-test --topic orders"],
+        examples=["offset clone billing billing-test --topic orders --create"],
         more="Without --topic, in all topics that the other one has consumed. A group that is not"
-        " there is made.",
+        " there is refused, but for --create.",
     )  # fmt: skip
     show.add_argument("group", metavar="GROUP")
     show.add_argument("topic", metavar="TOPIC", nargs="?")
+    show.add_argument(
+        "--as-of", metavar="WHEN", help="as they were then: a time, or index=N; with --from"
+    )
+    show.add_argument(
+        "--from", dest="place", metavar="PLACE",
+        help="where the pieces are that tell what was (ledgermq piece seal)",
+    )  # fmt: skip
+    asks_node: Run = show.get_default("func")
+    show.set_defaults(func=partial(_show_any, asks_node))
     reset.add_argument("group", metavar="GROUP")
     reset.add_argument("topic", metavar="TOPIC")
     reset.add_argument(
@@ -59,7 +73,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     clone.add_argument("group", metavar="TO")
     clone.add_argument("--topic", help="only in this topic")
     for parser, verb in ((reset, ResetOffsets), (clone, CloneOffsets)):
-        for option in ("dry_run", "force"):
+        for option in ("dry_run", "force", "create"):
             add_options(parser, verb, only=(option,))
 
 
@@ -82,6 +96,15 @@ def parse_target(text: str) -> tuple[Target, int | None]:
     )
 
 
+def _show_any(asks_node: Run, arguments: argparse.Namespace) -> int:
+    """What a group has consumed, as the node says; or what it had, as pieces do."""
+    if arguments.as_of is not None:
+        return LateCommand("spark.pieces", "show_offsets")(arguments)
+    if arguments.place is not None:
+        raise ConfigError("--from is for --as-of", place=arguments.place)
+    return asks_node(arguments)
+
+
 def _show(admin: Admin, arguments: argparse.Namespace) -> int:
     rows = admin.lag(arguments.group, arguments.topic)
     none = f"{arguments.group} has consumed nothing yet"
@@ -99,6 +122,7 @@ def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
         value,
         queues=arguments.queue,
         force=arguments.force,
+        create=arguments.create,
         dry_run=arguments.dry_run,
     )
     return _told(reset, admin, arguments)
@@ -110,6 +134,7 @@ def _clone(admin: Admin, arguments: argparse.Namespace) -> int:
         arguments.group,
         arguments.topic,
         force=arguments.force,
+        create=arguments.create,
         dry_run=arguments.dry_run,
     )
     return _told(clone, admin, arguments)

@@ -26,7 +26,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     listing = verbs.add_parser("list", help="show the quotas that are no settings")
     change = verbs.add_parser("set", help="give an owner a quota of its own")
-    add_options(change, SetQuota, only=_NUMBERS)
+    add_options(change, SetQuota, only=(*_NUMBERS, "ahead"))
     remove = verbs.add_parser("remove", help="let the settings hold for an owner again")
     for verb in (change, remove):
         add_cluster_option(verb)

@@ -7,19 +7,25 @@ import json
 import sys
 
 from ledgermq.cli.admin.topic_spread import add_fails_over, create_over, register_spread
+from ledgermq.cli.durations import (
+    LONG_UNITS_MS,
+    duration_text,
+    parse_age,
+    parse_duration,
+    parse_size,
+)
 from ledgermq.cli.node_verbs import add_command, add_verb, confirm
 from ledgermq.cli.output import print_table, tell, when
 from ledgermq.cli.verb_options import add_options, given
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.core.questions import PERMIT_READ, PERMIT_WRITE, asking
+from ledgermq.model.config.amounts import size_text
 from ledgermq.model.errors import ConfigError
 from ledgermq.verbs.topics import AlterTopic, CreateTopic, DeleteTopic, ShowTopic, TopicSettings
 
 PERMIT_INHERIT = 1
 PERMISSIONS = {"r": PERMIT_READ, "w": PERMIT_WRITE, "i": PERMIT_INHERIT}
 """Letters of ``--perm``, and RocketMQ's bits."""
-
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -52,6 +58,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "topic alter orders --queues 32",
             "topic alter orders --perm r          # producers are refused",
             "topic alter orders --deduplication-window 10m",
+            "topic alter orders --keep 2y         # in pieces: see ledgermq piece prune",
             "topic alter orders --write-queues 4  # fewer queues: first this,",
             "topic alter orders --read-queues 4   # and this when all is consumed",
         ],
@@ -63,7 +70,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )  # fmt: skip
     for verb in (show, create, alter, delete):
         verb.add_argument("topic", metavar="TOPIC")
-    words = {"perm": "RW", "deduplication_window_ms": "TIME"}
+    words = {
+        "perm": "RW", "deduplication_window_ms": "TIME", "keep_ms": "AGE", "keep_bytes": "SIZE",
+    }  # fmt: skip
     add_options(create, CreateTopic, words=words)
     add_options(alter, AlterTopic, words=words)
     delete.add_argument("--yes", action="store_true", help="do not ask")
@@ -200,40 +209,43 @@ def _print_settings(settings: TopicSettings) -> None:
     print(f"filter type  {settings.filter_type}")
     print(f"sys flag     {settings.sys_flag}")
     print(f"unique ids   {_unique_ids(settings.deduplication_window_ms)}")
+    print(f"in pieces    {_kept(settings)}")
+    if settings.message_type == "PRIORITY":
+        print("share groups get messages of the highest priority first")
     for warning in settings.warnings:
         print(f"warning      {warning}")
 
 
-def parse_window(text: str | None) -> int | None:
-    """Milliseconds; 0 of ``off``.
-
-    Raises:
-        ConfigError: it is no time.
-    """
-    if text is None or text == "off":
-        return None if text is None else 0
-    number, unit = text.rstrip("".join(_UNITS_MS)), text.lstrip("0123456789")
-    if not number.isascii() or not number.isdecimal() or unit not in _UNITS_MS:
-        raise ConfigError(
-            "--deduplication-window is a number with a unit, or off",
-            given=text, units=", ".join(_UNITS_MS),
-        )  # fmt: skip
-    return int(number) * _UNITS_MS[unit]
+def _parse_window(text: str | None) -> int | None:
+    return None if text is None else parse_duration(text, "--deduplication-window")
 
 
-_PARSERS = {"perm": parse_permission, "deduplication_window_ms": parse_window}
+def _parse_keep(text: str | None) -> int | None:
+    return None if text is None else parse_age(text, "--keep")
 
 
-def window_text(window_ms: int) -> str:
-    """The window as ``parse_window`` takes it, ``-`` for none."""
-    if not window_ms:
-        return "-"
-    unit = [one for one, size_ms in _UNITS_MS.items() if window_ms % size_ms == 0][-1]
-    return f"{window_ms // _UNITS_MS[unit]}{unit}"
+def _parse_keep_bytes(text: str | None) -> int | None:
+    return None if text is None else parse_size(text, "--keep-bytes")
+
+
+_PARSERS = {
+    "perm": parse_permission,
+    "deduplication_window_ms": _parse_window,
+    "keep_ms": _parse_keep,
+    "keep_bytes": _parse_keep_bytes,
+}
+
+
+def _kept(settings: TopicSettings) -> str:
+    if not settings.keep_ms and not settings.keep_bytes:
+        return "for ever"
+    age = duration_text(settings.keep_ms, units=LONG_UNITS_MS)
+    size = size_text(settings.keep_bytes) if settings.keep_bytes else "-"
+    return f"for {age}, at most {size}" if settings.keep_bytes else f"for {age}"
 
 
 def _unique_ids(window_ms: int) -> str:
-    return f"stored once in {window_text(window_ms)}" if window_ms else "are not looked at"
+    return f"stored once in {duration_text(window_ms)}" if window_ms else "are not looked at"
 
 
 def queues_text(read_queues: int, write_queues: int) -> str:

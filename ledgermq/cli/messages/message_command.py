@@ -17,7 +17,6 @@ from ledgermq.cli.messages.query_command import (
     nothing_found,
     show_message,
 )
-from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.cli.seen_text import shown
 from ledgermq.client.core.received import ReceivedMessage
@@ -26,6 +25,7 @@ from ledgermq.client.reading.message_track import Track
 from ledgermq.client.reading.queries import Queries
 from ledgermq.client.reading.received_json import life_as_json, received_as_json
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.instants import parse_time
 from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.model.names.system_topics import TRACE_TOPIC
 

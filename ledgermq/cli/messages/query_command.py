@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable
 
 from ledgermq.cli.message_text import print_body
-from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell, time_text
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.queries import KeyedMessages, Queries
 from ledgermq.client.reading.received_json import received_as_json
+from ledgermq.model.instants import parse_time
 from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.wire.query_frame import MESSAGES_DEFAULT
 

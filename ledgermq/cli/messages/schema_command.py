@@ -12,11 +12,13 @@ from pathlib import Path
 
 from ledgermq.cli.node_verbs import add_command, asks, confirm
 from ledgermq.cli.output import print_table, tell
+from ledgermq.cli.verb_options import add_options
 from ledgermq.client.admin.broker_admins import SchemaAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.schemas import TEXT_SIZE_MAX, Compatibility, SchemaType
+from ledgermq.verbs.schemas import SetSchemaRule
 
 TYPE_OF_ENDING = {
     ".avsc": SchemaType.AVRO,
@@ -61,6 +63,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     rule = verbs.add_parser("rule", help="have another rule for the versions to come")
     rule.add_argument("subject", metavar="SUBJECT")
     rule.add_argument("compatibility", choices=[*Compatibility], metavar="RULE", help=RULES)
+    add_options(rule, SetSchemaRule, only=("ahead",))
     asks(rule, connect_broker, _rule)
     delete = verbs.add_parser("delete", help="delete a subject, or one version of it")
     delete.add_argument("subject", metavar="SUBJECT")
@@ -119,7 +122,7 @@ def _check(broker: Broker, arguments: argparse.Namespace) -> int:
 
 
 def _rule(broker: Broker, arguments: argparse.Namespace) -> int:
-    SchemaAdmin(broker).set_rule(arguments.subject, arguments.compatibility)
+    SchemaAdmin(broker).set_rule(arguments.subject, arguments.compatibility, ahead=arguments.ahead)
     document = {"subject": arguments.subject, "compatibility": arguments.compatibility}
     return tell(arguments, document, f"{arguments.subject}: {arguments.compatibility}")
 

@@ -13,13 +13,14 @@ from itertools import chain, islice, repeat
 from typing import NamedTuple
 
 from ledgermq.cli.leader_hint import naming_the_leader
-from ledgermq.cli.node_options import NAME, add_node_options, parse_time
+from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.model.errors import ConfigError, LedgerError
+from ledgermq.model.instants import parse_time
 
 UNDER_WAY_MAX = 4_096
 """Results kept while messages are under way; the producer's window bounds their bytes."""
@@ -50,6 +51,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--property", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
     )
     parser.add_argument("--queue", type=int, metavar="N", help="queue; else they take turns")
+    parser.add_argument(
+        "--priority", type=int, metavar="N",
+        help="share groups get the highest first, of a topic whose type is PRIORITY",
+    )  # fmt: skip
     parser.add_argument(
         "--unique-id",
         metavar="ID",
@@ -166,14 +171,14 @@ def _send(
             yield producer.send(
                 topic, body, tag=tag, keys=keys, properties=properties, queue_id=queue_id,
                 delay_level=level, delay=delay, deliver_at=deliver_at,
-                unique_id=arguments.unique_id,
+                unique_id=arguments.unique_id, priority=arguments.priority,
             )  # fmt: skip
         return
     rest = iter(bodies)
     while batch := list(islice(rest, arguments.batch)):
         yield producer.send_batch(
             topic, batch, tag=tag, keys=keys, properties=properties, queue_id=queue_id,
-            delay_level=level, delay=delay, deliver_at=deliver_at,
+            delay_level=level, delay=delay, deliver_at=deliver_at, priority=arguments.priority,
         )  # fmt: skip
 
 

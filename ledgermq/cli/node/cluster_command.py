@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import socket
-import sys
 import tempfile
 import threading
 import time
@@ -22,7 +20,7 @@ from typing import NamedTuple
 from ledgermq.cli.admin.feature_command import add_features
 from ledgermq.cli.clusters.cluster_verbs import add_clusters
 from ledgermq.cli.node.demo_command import BATCH, BODY_SIZE, Steps
-from ledgermq.cli.node.demo_node import DemoNode
+from ledgermq.cli.node.local_node import LocalNode, leader_of
 from ledgermq.cli.node.raft_command import LOOK_AGAIN_S
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client import BatchResult, Consumer, Producer, ProducerOptions
@@ -62,7 +60,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     demo = commands.add_parser(
         "demo",
         help="three nodes on loopback: send, kill the leader, compare, hand over",
-        description="Starts three nodes, and stops them at the end, or with --keep at Ctrl-C.",
+        description="Starts three nodes, and stops them at the end. To go on with three of them:"
+        " `ledgermq dev --nodes 3`.",
     )
     demo.add_argument(
         "--ack",
@@ -70,7 +69,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=AckMode.MAJORITY_FSYNC.value,
         help="default: %(default)s",
     )
-    demo.add_argument("--keep", action="store_true", help="leave them running until Ctrl-C")
     demo.add_argument("--json", action="store_true", help="print the summary as JSON")
     demo.set_defaults(func=_demo)
 
@@ -84,7 +82,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         for node in nodes:
             running.enter_context(node)
             node.launch()
-        leader = _leader(nodes)
+        leader = leader_of(nodes)
         say.tell(f"{leader.name} leads in term {_raft(leader)['term']}")
         say.step(f"send {BATCHES * BATCH:,} messages, and kill -9 the leader half-way")
         sent = _send(nodes, leader, say)
@@ -92,7 +90,7 @@ def _demo(arguments: argparse.Namespace) -> int:
             f"{sent.messages:,} acknowledged as {arguments.ack} in {sent.seconds:.2f} s; "
             f"longest time without one: {sent.longest_gap_s * 1_000:.0f} ms"
         )
-        successor = _leader(nodes)
+        successor = leader_of(nodes)
         say.step(f"start {leader.name} again, and wait until it has what it missed")
         leader.launch()
         index = _wait_equal(nodes)
@@ -103,8 +101,6 @@ def _demo(arguments: argparse.Namespace) -> int:
         say.step(f"hand the leadership over to {leader.name}")
         took_ms = _hand_over(nodes, successor, leader)
         say.tell(f"{leader.name} leads after {took_ms} ms")
-        if arguments.keep and not arguments.json:
-            _keep(nodes)
         say.step("stop all three")
         statuses = [node.stop() for node in nodes]
         say.tell(f"exit status {', '.join(map(str, statuses))}")
@@ -113,12 +109,12 @@ def _demo(arguments: argparse.Namespace) -> int:
     if arguments.json:
         document = {"folder": str(folder), "received": received, "hand_over_ms": took_ms}
         print(json.dumps({**document, **sent._asdict()}))
-    elif not arguments.keep:
+    else:
         print(f"\nDone. The stores are in {folder}; remove them with\n\n   rm -r {folder}\n")
     return 0
 
 
-def _nodes(folder: Path, ack: AckMode) -> list[DemoNode]:
+def _nodes(folder: Path, ack: AckMode) -> list[LocalNode]:
     defaults = Settings()
     names = [f"n{number}" for number in range(NODES)]
     peers = tuple(f"{name}-{place}" for name, place in zip(names, _places(), strict=True))
@@ -133,7 +129,7 @@ def _nodes(folder: Path, ack: AckMode) -> list[DemoNode]:
             raft=replace(defaults.raft, curve=False),
             ack=replace(defaults.ack, mode=ack),
         )
-        nodes.append(DemoNode(own, settings))
+        nodes.append(LocalNode(own, settings))
     return nodes
 
 
@@ -160,26 +156,11 @@ def _bound_probe() -> socket.socket:
     raise StorageError("no port of this machine's own", addresses="127.0.0.1, ::1", reason=reason)
 
 
-def _raft(node: DemoNode) -> dict[str, object]:
+def _raft(node: LocalNode) -> dict[str, object]:
     return control.ask(RuntimePaths(node.runtime).raft_control, "status", timeout_s=5.0)
 
 
-def _leader(nodes: Sequence[DemoNode]) -> DemoNode:
-    """The node that may write, once there is one."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        for node in nodes:
-            try:
-                if node.status()["raft"]["granted"]:
-                    return node
-            except LedgerError:
-                # It is starting, or dead.
-                continue
-        time.sleep(LOOK_AGAIN_S)
-    raise TimedOutError("no node leads", waited_s=PATIENCE_S)
-
-
-def _addresses(nodes: Sequence[DemoNode]) -> list[str]:
+def _addresses(nodes: Sequence[LocalNode]) -> list[str]:
     return [node.address for node in nodes]
 
 
@@ -199,7 +180,7 @@ class _Gaps:
             self._last = now
 
 
-def _send(nodes: Sequence[DemoNode], leader: DemoNode, say: Steps) -> DemoOutcome:
+def _send(nodes: Sequence[LocalNode], leader: LocalNode, say: Steps) -> DemoOutcome:
     filler = b"." * BODY_SIZE
     begin = time.monotonic()
     with (
@@ -228,7 +209,7 @@ def _send(nodes: Sequence[DemoNode], leader: DemoNode, say: Steps) -> DemoOutcom
     return DemoOutcome(stored, time.monotonic() - begin, gaps.longest_s)
 
 
-def _wait_equal(nodes: Sequence[DemoNode]) -> int:
+def _wait_equal(nodes: Sequence[LocalNode]) -> int:
     """Index of the last entry, once all nodes hold and have committed the same."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -244,7 +225,7 @@ def _wait_equal(nodes: Sequence[DemoNode]) -> int:
         time.sleep(LOOK_AGAIN_S)
 
 
-def _receive(nodes: Sequence[DemoNode]) -> int:
+def _receive(nodes: Sequence[LocalNode]) -> int:
     """Number of messages; each is there once.
 
     Raises:
@@ -258,7 +239,7 @@ def _receive(nodes: Sequence[DemoNode]) -> int:
             if not batch:
                 raise CorruptLogError("acknowledged messages are missing", found=len(seen))
             for message in batch:
-                words = bytes(message.body).split(b" ", 2)
+                words = message.body.split(b" ", 2)
                 if words[0] != b"message":
                     continue
                 number = int(words[1])
@@ -269,29 +250,13 @@ def _receive(nodes: Sequence[DemoNode]) -> int:
     return len(seen)
 
 
-def _hand_over(nodes: Sequence[DemoNode], leader: DemoNode, target: DemoNode) -> int:
+def _hand_over(nodes: Sequence[LocalNode], leader: LocalNode, target: LocalNode) -> int:
     """Milliseconds until ``target`` leads."""
     begin = time.monotonic()
     path = RuntimePaths(leader.runtime).raft_control
     control.ask(path, "transfer", timeout_s=5.0, target=target.name)
-    while _leader(nodes) is not target:
+    while leader_of(nodes) is not target:
         if time.monotonic() - begin > PATIENCE_S:
             raise TimedOutError("the leadership was not handed over", target=target.name)
         time.sleep(LOOK_AGAIN_S)
     return round((time.monotonic() - begin) * 1_000)
-
-
-def _keep(nodes: Sequence[DemoNode]) -> None:
-    program = sys.argv[0] if sys.argv[0].endswith("ledgermq") else "ledgermq"
-    addresses = shlex.quote(",".join(_addresses(nodes)))
-    print("\nThe three nodes run until Ctrl-C. From another terminal:\n")
-    for words in (
-        f"raft status --config {nodes[0].config}",
-        f"send {TOPIC} hello --address {addresses}",
-        f"receive {TOPIC} --from first --count 3 --address {addresses}",
-    ):
-        print(f"   {program} {words}")
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        print()

@@ -15,8 +15,7 @@ from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-import ledgermq
-from ledgermq.cli.node.demo_node import DemoNode
+from ledgermq.cli.node.local_node import LocalNode
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.producer import Producer
@@ -25,11 +24,11 @@ from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
 
 if TYPE_CHECKING:
+    from ledgermq.formats.index_file import IndexLayout
     from ledgermq.store.store_view import QueueBounds
 
-GOLDEN = Path("tests", "format", "data", "gd0.tar.xz")
-GOLDEN_HASH_SLOTS, GOLDEN_INDEX_ITEMS = 500, 400
-"""The Java broker that wrote it was given small files, so that all of them roll over."""
+DEMO_STORE = Path(__file__).with_name("demo_store.tar.xz")
+"""A Java broker of a group wrote it, with small files, so that all of them roll over."""
 
 GROUP = "ledgermq-demo-readers"
 MESSAGES, BATCH, BODY_SIZE = 20_000, 50, 1_024
@@ -59,11 +58,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--directory",
         type=Path,
         metavar="PATH",
-        help="a store of RocketMQ 4.9, or a tar archive with one as store/; without: the one that "
-        "comes with the checkout",
+        help="a store of RocketMQ 4.9, or a tar archive with one as store/; without: a small one "
+        "that comes along",
     )
-    parser.add_argument("--hash-slots", type=int, metavar="N", help="that broker's maxHashSlotNum")
-    parser.add_argument("--index-items", type=int, metavar="N", help="that broker's maxIndexNum")
+    parser.add_argument(
+        "--hash-slots",
+        type=int,
+        metavar="N",
+        help="that broker's maxHashSlotNum, where its index files do not tell",
+    )
+    parser.add_argument("--index-items", type=int, metavar="N", help="its maxIndexNum, likewise")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.set_defaults(func=_run)
 
@@ -71,19 +75,17 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _run(arguments: argparse.Namespace) -> int:
     begin = time.monotonic()
     say = Steps(quiet=arguments.json)
-    source: Path | None = arguments.directory
-    slots, items = arguments.hash_slots, arguments.index_items
-    if source is None:
-        source, slots, items = _golden(), GOLDEN_HASH_SLOTS, GOLDEN_INDEX_ITEMS
+    source: Path = arguments.directory or DEMO_STORE
     folder = Path(tempfile.mkdtemp(prefix="ledgermq-demo-", dir="/tmp"))
     say.step(f"copy what RocketMQ wrote, {source}, to {folder}")
     try:
         _copy(source, folder)
+        layout = _layout(arguments, folder / "store" / "index")
     except LedgerError:
         shutil.rmtree(folder)
         raise
     written = _queues_of(folder / "store")
-    with DemoNode.on_store(folder, hash_slots=slots, index_items=items) as node:
+    with LocalNode.on_store(folder, layout) as node:
         say.step("start a node on it")
         status = node.start()
         role = status["raft"]
@@ -135,13 +137,6 @@ class Steps:
             print(f"   {text}", flush=True)
 
 
-def _golden() -> Path:
-    path = Path(ledgermq.__file__).resolve().parents[1] / GOLDEN
-    if not path.is_file():
-        raise ConfigError("no store to show here: give one with --directory", looked_for=str(path))
-    return path
-
-
 def _copy(source: Path, folder: Path) -> None:
     """Put the store at ``source`` into ``folder``; holes in its files stay holes."""
     if source.is_dir():
@@ -182,6 +177,14 @@ def _inside(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
     return members
 
 
+def _layout(arguments: argparse.Namespace, index: Path) -> IndexLayout | None:
+    """What the index files are like, unless somebody says it."""
+    # It needs numpy, and --help does not.
+    from ledgermq.cli.store.store_sizes import index_layout
+
+    return index_layout(arguments, index)
+
+
 def _queues_of(store: Path) -> dict[str, dict[int, QueueBounds]]:
     """The queues of each topic, before a node goes on with what Java left to be delivered."""
     # It needs numpy, and --help does not.
@@ -208,7 +211,7 @@ def _read_all(
         count = 0
         for message in _stored(address, topic, queues):
             # The client compares each body that is looked at with its CRC.
-            size += len(message.body)
+            size += len(message.body_view)
             if not count and topic not in system and len(samples) < SAMPLES_SHOWN:
                 samples += _sample(message)
             count += 1
@@ -242,7 +245,7 @@ def _stored(
             yield from (one for one in batch if one.queue_offset < ends.get(one.queue_id, 0))
 
 
-def _send(node: DemoNode, topic: str, say: Steps) -> MoveRate:
+def _send(node: LocalNode, topic: str, say: Steps) -> MoveRate:
     begin = time.monotonic()
     filler = b"." * BODY_SIZE
     with (
@@ -272,7 +275,7 @@ def _receive(address: str, topic: str) -> MoveRate:
             if not batch:
                 raise CorruptLogError("acknowledged message is not there", number=seen.index(0))
             for message in batch:
-                body = bytes(message.body)
+                body = message.body
                 number = int(body.split(b" ", 2)[1])
                 if seen[number] or number < last_of_queue.get(message.queue_id, 0):
                     raise CorruptLogError("message came twice, or out of order", number=number)
@@ -289,7 +292,7 @@ def _receive(address: str, topic: str) -> MoveRate:
 
 def _sample(message: ReceivedMessage) -> list[str]:
     """One line for a message whose body is text, none for another one."""
-    text = bytes(message.body[:BODY_SHOWN]).decode(errors="replace")
+    text = bytes(message.body_view[:BODY_SHOWN]).decode(errors="replace")
     if not text.isprintable() or "\ufffd" in text:
         return []
     host, port = message.store_host
@@ -298,7 +301,7 @@ def _sample(message: ReceivedMessage) -> list[str]:
     return [f"{place}: {text!r}, stored {stored} UTC by {host}:{port}"]
 
 
-def _how_to_go_on(folder: Path, node: DemoNode, topic: str, seconds: float) -> str:
+def _how_to_go_on(folder: Path, node: LocalNode, topic: str, seconds: float) -> str:
     program = sys.argv[0] if sys.argv[0].endswith("ledgermq") else "ledgermq"
     commands = (
         ("start the node again", f"serve --config {node.config}"),

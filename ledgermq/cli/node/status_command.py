@@ -10,6 +10,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -133,6 +134,8 @@ def _of_member(status: NodeStatus) -> Iterator[str]:
     yield from _services(status["counters"].get("broker", {}))
     yield from _levels(status["counters"])
     yield from _archives(status["counters"].get("broker", {}), cursors["dispatched"])
+    if any(process["role"] == "cold" for process in status["processes"]):
+        yield _pieces(status["counters"].get("cold", {}), cursors["committed"]["position"])
     yield ""
 
 
@@ -187,6 +190,18 @@ def _archives(counters: Mapping[str, int], dispatched: int) -> Iterator[str]:
     if count:
         behind = size_text(max(0, dispatched - counters.get("archived_position", 0)))
         yield f"archives    {count}, of which the last one lacks {behind}: ledgermq archive list"
+
+
+def _pieces(counters: Mapping[str, int], committed: int) -> str:
+    """How far the pieces are that retention waits for."""
+    away_s, sealed = counters.get("away_since", 0), counters.get("sealed_position", 0)
+    if away_s:
+        since = datetime.fromtimestamp(away_s, UTC).isoformat(timespec="seconds")
+        return f"pieces      away since {since}; retention waits for them"
+    if not sealed:
+        return "pieces      not read through yet; retention waits for them"
+    behind = size_text(max(0, committed - sealed))
+    return f"pieces      they lack {behind} of the log: ledgermq piece seal"
 
 
 def _damages(status: NodeStatus) -> Iterator[str]:

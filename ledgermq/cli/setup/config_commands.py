@@ -159,7 +159,7 @@ def add_init(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         default=FIRST_PORT,
         metavar="N",
         help="members' port; producers have the next one, consumers the one behind it, and members"
-        " a fourth for their direct connections (default: %(default)s)",
+        " a fourth and a fifth for direct ones (default: %(default)s)",
     )
     remoting = init.add_mutually_exclusive_group()
     remoting.add_argument(

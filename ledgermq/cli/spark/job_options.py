@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ledgermq.cli.progress_line import ProgressLine
+from ledgermq.client.broker_connection import connect_broker
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.units import MIB
 from ledgermq.pipeline.jobs.job_session import Job, opened_job
@@ -20,11 +21,10 @@ _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/")
 @contextmanager
 def job_of(arguments: argparse.Namespace, name: str) -> Iterator[Job]:
     """A job as the options say, with a line that shows how many of its tasks are done."""
-    with (
-        ProgressLine("tasks") as line,
-        opened_job(name, master=arguments.master, conf=arguments.conf, told=line.show) as job,
-    ):
-        yield job
+    with ProgressLine("tasks") as line:
+        line.note("Spark starts")
+        with opened_job(name, master=arguments.master, conf=arguments.conf, told=line.show) as job:
+            yield job
 
 
 def split_bytes(arguments: argparse.Namespace) -> int:
@@ -59,6 +59,7 @@ def source_options(arguments: argparse.Namespace, **more: str) -> SourceOptions:
 
     Raises:
         ConfigError: neither or both of directory and nodes, or a value is wrong.
+        UnreachableError: no node is there: told before Spark is begun.
     """
     given = {
         "path": ",".join(str(local_directory(Path(one))) for one in arguments.directories) or None,
@@ -69,5 +70,20 @@ def source_options(arguments: argparse.Namespace, **more: str) -> SourceOptions:
         "timeoutMs": str(int(arguments.timeout * 1_000)),
         **more,
     }
-    options = {name: value for name, value in given.items() if value is not None}
-    return parse_options(options, streaming=False)
+    options = parse_options(
+        {name: value for name, value in given.items() if value is not None}, streaming=False
+    )
+    if arguments.nodes is not None:
+        look_for_nodes(arguments.nodes, timeout_s=arguments.timeout)
+    return options
+
+
+def look_for_nodes(addresses: str, *, timeout_s: float) -> None:
+    """Return when a node has answered.
+
+    Raises:
+        UnreachableError: none is there.
+        LedgerError: none has answered in time.
+    """
+    with connect_broker(addresses, name="spark", timeout_s=timeout_s) as broker:
+        broker.welcome()

@@ -6,9 +6,9 @@ import argparse
 import json
 import time
 
-from ledgermq.cli.node_options import parse_time
-from ledgermq.cli.spark.job_options import job_of
+from ledgermq.cli.spark.job_options import job_of, look_for_nodes
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.instants import parse_time
 from ledgermq.pipeline.archive.archive_folder import store_at
 from ledgermq.pipeline.archive.replay_job import replay
 from ledgermq.pipeline.archive.replay_layout import ReplayChoice
@@ -26,6 +26,8 @@ def replay_archive(arguments: argparse.Namespace) -> int:
         to_topic=arguments.to_topic,
         by_sink=arguments.by_sink,
     )
+    if arguments.nodes is not None:
+        look_for_nodes(arguments.nodes, timeout_s=arguments.timeout)
     begun = time.monotonic()
     with job_of(arguments, "replay") as job:
         found = replay(

@@ -6,8 +6,8 @@ import argparse
 import json
 import time
 
-from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.spark.job_options import job_of, source_options, split_bytes
+from ledgermq.model.instants import parse_time
 from ledgermq.pipeline.jobs.job_reports import stats_as_json, topic_rows, write_stats
 from ledgermq.pipeline.jobs.stats_job import stats
 

@@ -19,7 +19,7 @@ from ledgermq.cli.store.backup_stream_command import (
     is_repository,
     refuse_stream_options,
 )
-from ledgermq.conversion.backup_manifest import backups_in, verify_backup
+from ledgermq.conversion.backup_manifest import backups_in, read_manifest, verify_backup
 from ledgermq.model.config.settings import NodeSection
 from ledgermq.model.units import MIB
 
@@ -102,7 +102,7 @@ def _list(arguments: argparse.Namespace) -> int:
             print(json.dumps({"backup": str(folder), **asdict(manifest)}))
             continue
         moment = time_text(manifest.created_ms, unit="seconds")
-        size = sum(file.used for file in manifest.files.values())
+        size = manifest.content_size
         print(
             f"{folder.name}  {moment}  {manifest.self_id or '-'}"
             f"  positions {manifest.first:,} to {manifest.end:,}  {size / MIB:,.1f} MiB"
@@ -115,7 +115,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     if is_repository(arguments.backup):
         return LateCommand("store.backups", "verify_stream")(arguments)
     refuse_stream_options(arguments)
+    backup = Path(arguments.backup)
+    size = read_manifest(backup).content_size
     with ProgressLine("MiB read") as line:
-        manifest = verify_backup(Path(arguments.backup), told=counted(line))
+        manifest = verify_backup(backup, told=counted(line, size))
     text = f"{len(manifest.files)} files are what was backed up"
     return tell(arguments, {"backup": arguments.backup, **asdict(manifest)}, text)

@@ -11,7 +11,6 @@ from ledgermq.cli.late_command import LateCommand
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.conversion.stream.stream_places import places_at
 from ledgermq.model.errors import ConfigError
-from ledgermq.model.units import MIB
 
 INTERVAL_S = 5.0
 INTERVAL_MAX_S = 3_600.0
@@ -89,6 +88,12 @@ def add_restore_options(restore: argparse.ArgumentParser) -> None:
         help="the last entry before the first that was stored later: epoch ms, or ISO 8601",
     )
     which.add_argument("--to-index", type=int, metavar="N", help="the entry with this index")
+    which.add_argument(
+        "--to-position",
+        type=int,
+        metavar="N",
+        help="the last entry that ends at this position of the log or before",
+    )
 
 
 def _add_key_option(parser: argparse._ActionsContainer) -> None:
@@ -104,7 +109,7 @@ def _add_member_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--member", help="whose stream, where there are several")
 
 
-_STREAM_OPTIONS = ("member", "key_file", "to_time", "to_index", "scratch", "seed")
+_STREAM_OPTIONS = ("member", "key_file", "to_time", "to_index", "to_position", "scratch", "seed")
 
 
 def is_repository(text: str) -> bool:
@@ -131,13 +136,13 @@ def refuse_stream_options(arguments: argparse.Namespace) -> None:
             )
 
 
-def counted(line: ProgressLine) -> Callable[[int], None]:
-    """What shows on ``line`` how many bytes it was told of."""
+def counted(line: ProgressLine, size: int) -> Callable[[int], None]:
+    """What shows on ``line`` how many bytes it was told of, of ``size``."""
     done = 0
 
     def told(count: int) -> None:
         nonlocal done
         done += count
-        line.show(done // MIB)
+        line.show_bytes(done, size)
 
     return told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import logging
 import random
@@ -12,9 +13,9 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import cast
 
 from ledgermq.buckets.bucket_address import is_address, without_keys
-from ledgermq.cli.node_options import parse_time
 from ledgermq.cli.output import tell
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store.backup_stream_command import (
@@ -31,11 +32,13 @@ from ledgermq.conversion.backup_manifest import (
 )
 from ledgermq.conversion.backup_restore import restore_backup
 from ledgermq.conversion.last_backup import LastBackup, write_last_backup
+from ledgermq.conversion.stream.piece_folder import PIECES_MANIFEST, PiecePlace
 from ledgermq.conversion.stream.repository import Repository, StreamAbout
 from ledgermq.conversion.stream.sealed_piece import PIECE_KEY_SIZE
 from ledgermq.conversion.stream.stream_places import places_at
 from ledgermq.conversion.stream.stream_restore import (
     Wanted,
+    drawn_point,
     find_point,
     prove_point,
     restore_point,
@@ -53,6 +56,7 @@ from ledgermq.members.peer_identity import cluster_id
 from ledgermq.model.config.settings import NodeSection
 from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
 from ledgermq.model.ids import NodeId
+from ledgermq.model.instants import parse_time
 from ledgermq.model.units import MIB
 from ledgermq.store.files.disk_sync import make_directories
 from ledgermq.store.store_directory import open_directory
@@ -94,7 +98,7 @@ def stream_store(arguments: argparse.Namespace) -> int:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
         BackupStreaming(order, repository).run(arguments.interval)
     with ProgressLine("MiB put") as line:
-        done = BackupStreaming(order, repository, told=counted(line)).turn()
+        done = BackupStreaming(order, repository, told=line.show_bytes).turn()
     text = f"{places.as_text()}: up to position {done.end:,}, {done.size / MIB:,.1f} MiB put"
     return tell(arguments, done._asdict(), text)
 
@@ -102,7 +106,7 @@ def stream_store(arguments: argparse.Namespace) -> int:
 def list_streams(arguments: argparse.Namespace) -> int:
     """Tell how far each stream goes, by the names of its pieces: no key is asked for."""
     for name, place in sorted(places_at(arguments.target).streams().items()):
-        repository = Repository(place, None)
+        repository = _opened(place, None)
         for run in repository.runs():
             told = {"stream": name, "first": run.start, "end": run.end, "pieces": len(run.pieces)}
             text = f"{name}  positions {run.start:,} to {run.end:,}  {len(run.pieces)} pieces"
@@ -119,14 +123,16 @@ def verify_stream(arguments: argparse.Namespace) -> int:
     scratch = tempfile.mkdtemp(prefix="ledgermq-verify-", dir=arguments.scratch)
     try:
         with ProgressLine("MiB read") as line:
-            found = verify_pieces(repository, told=counted(line))
-            point, messages = prove_point(
+            size = sum(piece.end - piece.start for piece in repository.log)
+            found = verify_pieces(repository, told=counted(line, size))
+            point = drawn_point(repository, chance)
+            messages = prove_point(
                 repository,
                 about,
+                point,
                 Path(scratch),
-                chance=chance,
                 prepare=prepare_member,
-                told=counted(line),
+                told=counted(line, point.size),
             )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -146,6 +152,7 @@ def restore_stream(arguments: argparse.Namespace) -> int:
     wanted = Wanted(
         index=arguments.to_index,
         time_ms=None if time_text is None else parse_time(time_text, "--to-time"),
+        position=arguments.to_position,
     )
     repository, about = _repository(arguments)
     prepare: Callable[[Path, BackupManifest], None] = prepare_member
@@ -157,18 +164,18 @@ def restore_stream(arguments: argparse.Namespace) -> int:
             self_id=NodeId(arguments.self_id or about.self_id or NodeSection().self_id),
         )
         prepare, cluster, self_id = prepare_group(node), cluster_id(node).hex(), node.self_id
-    elif about.cluster is not None:
+    root: Path = arguments.directory
+    point = find_point(repository, wanted)
+    if arguments.group is None and point.tables.manifest.cluster is not None:
         raise ConfigError(
             "a group goes not back to a point while members of it may remember more: begin one of"
             " another name by --group"
         )
-    root: Path = arguments.directory
-    point = find_point(repository, wanted)
     make_directories(root, mode=0o700)
     with stopped_store(root, as_owner=False), ProgressLine("MiB copied") as line:
         manifest, messages = restore_point(
             repository, about, point, root,
-            self_id=self_id, cluster=cluster, prepare=prepare, told=counted(line),
+            self_id=self_id, cluster=cluster, prepare=prepare, told=counted(line, point.size),
         )  # fmt: skip
     told = {"directory": str(root), "index": point.index, "end": point.end, "messages": messages}
     text = (
@@ -192,10 +199,19 @@ def _repository(arguments: argparse.Namespace) -> tuple[Repository, StreamAbout]
             given=member,
             found=found,
         )
-    repository = Repository(streams[member], _key(arguments))
+    repository = _opened(streams[member], _key(arguments))
     about = repository.about()
     assert about is not None
     return repository, about
+
+
+def _opened(place: PiecePlace, key: bytes | None) -> Repository:
+    """A stream, or a place of sealed pieces."""
+    if PIECES_MANIFEST not in place.names(""):
+        return Repository(place, key)
+    # With it come the libraries that read pieces, which streams do without.
+    pieces = importlib.import_module("ledgermq.cli.spark.cold_tables")
+    return cast("Repository", pieces.repository_at(place.as_text(), key))
 
 
 def _key(arguments: argparse.Namespace) -> bytes | None:
@@ -231,7 +247,7 @@ def create_whole(arguments: argparse.Namespace) -> int:
 
     def made(describe_now: Callable[[], BackupManifest], line: ProgressLine) -> Backup:
         directory = open_directory(root, self_id=arguments.self_id)
-        return create_backup(directory, target, describe=describe_now, told=counted(line))
+        return create_backup(directory, target, describe=describe_now, told=line.show_bytes)
 
     def describe() -> BackupManifest:
         directory = open_directory(root, self_id=arguments.self_id)
@@ -303,7 +319,7 @@ def restore_any(arguments: argparse.Namespace) -> int:
             self_id=self_id,
             cluster=cluster,
             prepare=prepare,
-            told=counted(line),
+            told=counted(line, found.content_size),
         )
     if arguments.json:
         print(json.dumps({"directory": str(root), **_as_json(manifest)}))

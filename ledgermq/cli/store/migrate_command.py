@@ -64,7 +64,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verb.add_argument(
             "--leave-behind",
             metavar="USES",
-            help="what of a RocketMQ 5 store may be lost: timers,pop, say (store.leave_behind)",
+            help="what of a RocketMQ 5 store may be lost: batch,static, say (store.leave_behind)",
         )
 
     verify = verbs.add_parser(
@@ -82,6 +82,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     back.add_argument("directory", type=Path, help="storePathRootDir")
     back.add_argument("--manifest", type=Path, required=True, metavar="FILE", help="to be written")
+    back.add_argument(
+        "--to",
+        choices=["4.9", "5"],
+        default="4.9",
+        help="which RocketMQ gets it: 5 goes on with timers, of 7 days at most (default: 4.9)",
+    )
     back.set_defaults(func=LateCommand("store.migration", "go_back"))
     for verb in (verify, back):
         verb.add_argument("--self-id", help="whose DLedger log, where there are several")

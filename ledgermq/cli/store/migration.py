@@ -8,16 +8,18 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from socket import AF_INET, AF_INET6
+from typing import NamedTuple
 
 import psutil
 
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store.store_upgrade_command import say
+from ledgermq.cli.store.way_back import Version, hand_back
 from ledgermq.conversion.move_manifest import (
     MoveManifest,
     compare_move,
@@ -26,14 +28,26 @@ from ledgermq.conversion.move_manifest import (
     refuse_differences,
     write_move_manifest,
 )
-from ledgermq.daemon.directory_check import check_directory
+from ledgermq.conversion.rocksdb_tables import (
+    RocksTables,
+    as_converted,
+    convert,
+    read_rocksdb,
+    was_converted,
+)
+from ledgermq.daemon.directory_check import check_fit
 from ledgermq.daemon.store_lock import holder_of, stopped_store
-from ledgermq.model.config.broker_conf import Translation, translate_broker_conf, write_translation
+from ledgermq.model.config.broker_conf import (
+    Translation,
+    read_properties,
+    translate_broker_conf,
+    write_translation,
+)
 from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.config.settings_file import read_settings
 from ledgermq.model.config.settings_rules import RULES
-from ledgermq.model.errors import ConfigError, StorageError
-from ledgermq.model.limits import STAGED_TOPIC, TIMER_TOPIC
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.names.strange_uses import StrangeUse
 from ledgermq.process.settings.settings_loading import read_properties_text
 from ledgermq.process.table_files import (
     offsets_taken,
@@ -55,31 +69,32 @@ NAMED_MAX = 20
 
 def check_move(arguments: argparse.Namespace) -> int:
     """Say what would keep a node from taking the store over."""
-    translation = _leaving_behind(_translated(arguments.broker_conf), arguments.leave_behind)
-    translation = _with_address(translation, None)
+    translation = leaving_behind(_translated(arguments.broker_conf), arguments.leave_behind)
+    translation = with_address(translation, None)
     settings = translation.settings
     root = settings.store.path_root_dir
-    _tell_untranslated(translation, arguments.broker_conf)
+    tell_untranslated(translation, arguments.broker_conf)
     directory = open_directory(root, self_id=_member(settings))
-    obstacles = list(_obstacles(settings, directory))
     disk = shutil.disk_usage(root)
     holder = holder_of(root)
-    say(
-        arguments,
-        {
-            "directory": str(root),
-            **_told_of_origin(settings),
-            "log": directory.log.value,
-            "member": directory.self_id,
-            "broker": f"runs as process {holder}" if holder else "does not run",
-            "left_by_crash": directory.aborted and not holder,
-            "broker_ip": settings.node.broker_ip,
-            "free_per_cent": disk.free * 100 // disk.total,
-            "members_of_the_group": len(settings.node.peers) or 1,
-            **_told_of_tables(directory),
-            "obstacles": obstacles or "none",
-        },
-    )
+    with _seen(settings, _values(arguments.broker_conf), is_open=bool(holder)) as seen:
+        obstacles = list(_obstacles(settings, directory, seen))
+        say(
+            arguments,
+            {
+                "directory": str(root),
+                **_told_of_origin(settings, seen),
+                "log": directory.log.value,
+                "member": directory.self_id,
+                "broker": f"runs as process {holder}" if holder else "does not run",
+                "left_by_crash": directory.aborted and not holder,
+                "broker_ip": settings.node.broker_ip,
+                "free_per_cent": disk.free * 100 // disk.total,
+                "members_of_the_group": len(settings.node.peers) or 1,
+                **_told_of_tables(seen, directory.self_id),
+                "obstacles": obstacles or "none",
+            },
+        )
     return 1 if obstacles else 0
 
 
@@ -92,25 +107,35 @@ def take_store_over(arguments: argparse.Namespace) -> int:
             file=str(arguments.settings),
             setting="--settings",
         )
-    translation = _leaving_behind(_translated(arguments.broker_conf), arguments.leave_behind)
-    translation = _with_port(translation, arguments)
-    translation = _with_address(translation, arguments.broker_ip)
+    translation = leaving_behind(_translated(arguments.broker_conf), arguments.leave_behind)
+    translation = with_port(translation, arguments)
+    translation = with_address(translation, arguments.broker_ip)
     settings = translation.settings
     root = settings.store.path_root_dir
+    values = _values(arguments.broker_conf)
     text = write_translation(translation, name=arguments.broker_conf.name)
     # The text is what a node will read: whatever is wrong with it is found now.
     read_settings(text, name=str(arguments.settings))
     with stopped_store(root):
         directory = open_directory(root, self_id=_member(settings))
-        obstacles = list(_obstacles(settings, directory))
+        with _seen(settings, values, is_open=False) as seen:
+            obstacles = list(_obstacles(settings, directory, seen))
         if obstacles:
             raise ConfigError("the store is not taken over", obstacles=obstacles)
-        check_directory(settings)
+        check_fit(settings)
+        if seen.tables is not None:
+            with ProgressLine("MiB of the log dispatched") as line:
+                convert(
+                    root, seen.tables, settings.store,
+                    self_id=directory.self_id, told=line.show_bytes,
+                )  # fmt: skip
         manifest = _made(root, directory.self_id)
-        told = _told_of_tables(directory)
+        told = _told_of_tables(_Seen(root), directory.self_id)
+        if seen.tables is not None:
+            told["converted"] = seen.tables.text
     _write_manifest(arguments, manifest)
-    _write_text(arguments.settings, text)
-    _tell_untranslated(translation, arguments.broker_conf)
+    write_text(arguments.settings, text)
+    tell_untranslated(translation, arguments.broker_conf)
     _report(
         arguments,
         manifest,
@@ -125,7 +150,10 @@ def take_store_over(arguments: argparse.Namespace) -> int:
 def verify_move(arguments: argparse.Namespace) -> int:
     """Compare the store with what was noted of it."""
     manifest = read_move_manifest(arguments.manifest)
-    comparison, differences = compare_move(manifest, arguments.directory, self_id=arguments.self_id)
+    with ProgressLine("queues") as line:
+        comparison, differences = compare_move(
+            manifest, arguments.directory, self_id=arguments.self_id, progress=line.show
+        )
     refuse_differences(differences, manifest=arguments.manifest)
     facts: dict[str, object] = comparison._asdict()
     facts["went_back"] = [
@@ -142,9 +170,16 @@ def go_back(arguments: argparse.Namespace) -> int:
     with stopped_store(root):
         directory = open_directory(root, self_id=arguments.self_id)
         manifest = _made(root, directory.self_id)
+        handed = hand_back(root, Version(arguments.to), self_id=directory.self_id)
     _write_manifest(arguments, manifest)
-    stays = sorted({topic for topic, _ in manifest.queues} & {TIMER_TOPIC, STAGED_TOPIC})
-    _report(arguments, manifest, begin, stays_until_a_node_comes=stays or "nothing")
+    told: dict[str, object] = {"for_rocketmq": arguments.to, "stays": handed.stays or "nothing"}
+    if was_converted(root):
+        # Its RocksDBs know nothing of what has come since; with this it reads JSON and files.
+        told["storeType"] = "default"
+    if handed.timer_log_size is not None:
+        told["timers_handed_over"] = handed.timers
+        told["mappedFileSizeTimerLog"] = handed.timer_log_size
+    _report(arguments, manifest, begin, **told)
     return 0
 
 
@@ -181,7 +216,13 @@ def _translated(path: Path) -> Translation:
     return translate_broker_conf(read_properties_text(path), name=str(path))
 
 
-def _tell_untranslated(translation: Translation, path: Path) -> None:
+def _values(broker_conf: Path) -> dict[str, str]:
+    entries = read_properties(read_properties_text(broker_conf))
+    return {key: entry.value for key, entry in entries.items()}
+
+
+def tell_untranslated(translation: Translation, path: Path) -> None:
+    """Print what of a broker.conf has no effect here, a line each, on stderr."""
     for entry in translation.untranslated:
         if entry.key == "brokerIP1":
             # Translated by _with_address.
@@ -190,7 +231,7 @@ def _tell_untranslated(translation: Translation, path: Path) -> None:
         print(f"{where}: {entry.key} = {entry.value}: {entry.why}", file=sys.stderr)
 
 
-def _leaving_behind(translation: Translation, names: str | None) -> Translation:
+def leaving_behind(translation: Translation, names: str | None) -> Translation:
     """The same with the uses of RocketMQ 5 that the operator leaves behind, commas in between."""
     if names is None:
         return translation
@@ -206,7 +247,7 @@ def _leaving_behind(translation: Translation, names: str | None) -> Translation:
     return translation._replace(settings=settings, origins=origins)
 
 
-def _with_address(translation: Translation, given: str | None) -> Translation:
+def with_address(translation: Translation, given: str | None) -> Translation:
     """The same with the address that clients are told: as asked for, or as the broker has told it.
 
     Without ``brokerIP1`` that was one of this host; the default here is a loopback one.
@@ -235,7 +276,7 @@ def local_address() -> str:
     return str(far[0]) if far else "127.0.0.1"
 
 
-def _with_port(translation: Translation, arguments: argparse.Namespace) -> Translation:
+def with_port(translation: Translation, arguments: argparse.Namespace) -> Translation:
     """The same with a port for RocketMQ's clients, and whatever else was asked for."""
     settings, origins = translation.settings, dict(translation.origins)
     listen = replace(
@@ -269,7 +310,37 @@ def _member(settings: Settings) -> str | None:
     return settings.node.self_id if settings.store.log is LogKind.DLEDGER else None
 
 
-def _obstacles(settings: Settings, directory: StoreDirectory) -> Iterator[str]:
+class _Seen(NamedTuple):
+    """A store as a node would find it.
+
+    Attributes:
+        root: where to look: the store's directory, or one that has links to it.
+        tables: what is in RocksDB, and becomes files when the store is taken over.
+        trouble: why that cannot be read.
+    """
+
+    root: Path
+    tables: RocksTables | None = None
+    trouble: str | None = None
+
+
+@contextmanager
+def _seen(settings: Settings, broker_conf: Mapping[str, str], *, is_open: bool) -> Iterator[_Seen]:
+    root = settings.store.path_root_dir
+    tables, trouble = None, None
+    if StrangeUse.TABLES not in settings.store.leave_behind:
+        try:
+            tables = read_rocksdb(root, broker_conf, is_open=is_open)
+        except (ConfigError, CorruptLogError) as error:
+            trouble = str(error)
+    if tables is None:
+        yield _Seen(root, None, trouble)
+        return
+    with as_converted(root, tables) as converted:
+        yield _Seen(converted, tables)
+
+
+def _obstacles(settings: Settings, directory: StoreDirectory, seen: _Seen) -> Iterator[str]:
     """What has to be put right before the store can be taken over."""
     root = directory.root
     if directory.log is not settings.store.log:
@@ -277,13 +348,16 @@ def _obstacles(settings: Settings, directory: StoreDirectory) -> Iterator[str]:
             f"broker.conf says that the log is {settings.store.log.value}, and the directory has a"
             f" {directory.log.value} log"
         )
-    for use in _origin(settings).refused:
-        yield f"{root}: of RocketMQ 5: {use.text}; or --leave-behind {use.name}"
-    for table in unreadable_tables(root / "config"):
+    for use in _origin(settings, seen).refused:
+        what = use.text
+        if use.name == StrangeUse.TABLES and seen.trouble is not None:
+            what = f"{use.what}: {seen.trouble}"
+        yield f"{root}: of RocketMQ 5: {what}; or --leave-behind {use.name}"
+    for table in unreadable_tables(seen.root / "config"):
         copy = "its copy (.bak) would be taken"
         if table.copy_reason is not None:
             copy = f"nor can its copy (.bak): {table.copy_reason}"
-        yield f"{table.path}: cannot be read ({table.reason}); {copy}"
+        yield f"{root / 'config' / table.path.name}: cannot be read ({table.reason}); {copy}"
     disk = shutil.disk_usage(root)
     if disk.free * 100 < disk.total * FREE_PER_CENT_MIN:
         yield f"{root}: less than {FREE_PER_CENT_MIN} % of the disk are free"
@@ -291,26 +365,45 @@ def _obstacles(settings: Settings, directory: StoreDirectory) -> Iterator[str]:
         yield f"{root}: not readable and writable for this user"
 
 
-def _origin(settings: Settings) -> Origin:
-    store = settings.store
-    return origin_of(store.path_root_dir, self_id=_member(settings), left_behind=store.leave_behind)
+def _origin(settings: Settings, seen: _Seen) -> Origin:
+    return origin_of(seen.root, self_id=_member(settings), left_behind=settings.store.leave_behind)
 
 
-def _told_of_origin(settings: Settings) -> dict[str, object]:
+def _told_of_origin(settings: Settings, seen: _Seen) -> dict[str, object]:
     """Whose store it is, and what of it stays for RocketMQ."""
-    origin = _origin(settings)
+    origin = _origin(settings, seen)
     kept = [use.name for use in origin.uses if use.verdict is UseVerdict.KEPT]
-    return {"store_of": f"{origin.product}, {origin.mode}", "stays_for_rocketmq": kept or "nothing"}
+    taken = [use.text for use in origin.uses if use.verdict is UseVerdict.TAKEN]
+    if seen.tables is not None:
+        taken.insert(0, seen.tables.text)
+        if seen.tables.has_queues and (seen.root / "abort").exists():
+            taken.insert(
+                1,
+                "RocketMQ was killed, or runs: what its queues in RocksDB lack yet is built, too,"
+                " and not counted here",
+            )
+        if lights := seen.tables.light_queues:
+            kept.append(f"{lights} light queues, which RocksDB alone has")
+    unheeded = [use.text for use in origin.uses if use.verdict is UseVerdict.UNHEEDED]
+    return {
+        "store_of": f"{origin.product}, {origin.mode}",
+        "taken_over": taken or "all",
+        "stays_for_rocketmq": kept or "nothing",
+        "not_obeyed": unheeded or "nothing",
+    }
 
 
-def _told_of_tables(directory: StoreDirectory) -> dict[str, object]:
+def _told_of_tables(seen: _Seen, self_id: str | None) -> dict[str, object]:
     """What a node makes of RocketMQ's tables when it starts on them."""
+    directory = open_directory(seen.root, self_id=self_id)
     config = directory.root / "config"
+    is_built_later = seen.tables is not None and seen.tables.has_queues
+    outliers = ["known when queues are built"] if is_built_later else _outliers(directory)
     return {
         "consumed_offsets": offsets_taken(config),
         "queues_of_no_topic": _queues_of_no_topic(directory) or "none",
         "tables_written_by_hand": tables_by_hand(config) or "none",
-        "positions_outside_their_queues": _outliers(directory) or "none",
+        "positions_outside_their_queues": outliers or "none",
     }
 
 
@@ -348,7 +441,12 @@ def _outliers(directory: StoreDirectory) -> list[str]:
     return _first_of(lines)
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write settings into the file ``path``.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
     try:
         path.write_text(text)
         # No secret, and what the node's account reads, whoever types this.

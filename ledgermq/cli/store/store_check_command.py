@@ -41,9 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     begun = time.monotonic()
     with ProgressLine("MiB of the log read") as line:
-        checked = check_store(
-            root, options, told=lambda done, all_: line.show(done // MIB, all_ // MIB)
-        )
+        checked = check_store(root, options, told=line.show_bytes)
     checked.findings += check_own_files(
         root, dledger_folder(root, names_in(root), arguments.self_id)
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.daemon.store_lock import stopped_store
-from ledgermq.model.units import MIB
 from ledgermq.repair.rebuild import Rebuilt, rebuild
 from ledgermq.store.origin import refuse_strange
 from ledgermq.store.store_directory import open_directory
@@ -24,11 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
         directory = open_directory(root, self_id=arguments.self_id)
         section = store_section(arguments, root, directory.log)
         with ProgressLine("MiB of the log dispatched") as line:
-            rebuilt = rebuild(
-                directory,
-                section,
-                told=lambda done, all_: line.show(done // MIB, all_ // MIB),
-            )
+            rebuilt = rebuild(directory, section, told=line.show_bytes)
     if arguments.json:
         print(json.dumps(_as_json(rebuilt)))
     else:

@@ -55,8 +55,9 @@ class NodeFigures(NamedTuple):
     only. ``behind``: bytes that the leader has written and it has not, ``None`` when nobody leads.
     ``dispatch_behind``: bytes that are committed, and not yet in the queues. ``memory``: PSS by
     process. ``services``: what they did a second, by the names of ``SERVICES``. ``unarchived``:
-    bytes that the last of the archives lacks for which retention waits, ``None`` when it waits for
-    none. ``mirror``: what a mirror lacks, ``None`` of another node.
+    bytes that the last of the archives lacks for which retention waits, sealed pieces among them,
+    ``None`` when it waits for none. ``mirror``: what a mirror lacks, ``None`` of another node.
+    ``cold_place``: where its pieces are, ``None``: it has none.
     """
 
     name: str
@@ -77,6 +78,7 @@ class NodeFigures(NamedTuple):
     uptime_s: float = 0.0
     unarchived: int | None = None
     mirror: OwnMirrorFigures | None = None
+    cold_place: str | None = None
 
 
 class MirrorFigures(NamedTuple):
@@ -194,6 +196,8 @@ def _node(look: NodeLook, before: NodeReport | None, written: int | None) -> Nod
         uptime_s=report["uptime_s"],
         unarchived=_unarchived(report),
         mirror=mirror,
+        # A node of an older version has none.
+        cold_place=report.get("cold_place"),
     )
 
 
@@ -237,9 +241,10 @@ def _witnesses(report: NodeReport | None) -> list[NodeFigures]:
 
 def _unarchived(report: NodeReport) -> int | None:
     counters = report["counters"].get("broker", {})
-    if not counters.get("archives"):
-        return None
-    return max(0, report["cursors"]["dispatched"] - counters.get("archived_position", 0))
+    marks = [counters.get("archived_position", 0)] if counters.get("archives") else []
+    if report.get("cold_place") is not None:
+        marks.append(report["counters"].get("cold", {}).get("sealed_position", 0))
+    return max(0, report["cursors"]["dispatched"] - min(marks)) if marks else None
 
 
 def _served(report: NodeReport) -> Counter[str]:

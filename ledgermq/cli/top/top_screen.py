@@ -72,6 +72,7 @@ def screen(found: ClusterFigures, choice: Choice, *, height: int | None) -> Rend
         parts += [
             _rates(found.nodes),
             *_reasons(found.nodes),
+            *_places(found.nodes),
             Text(),
             _disks(found.nodes),
             Text(),
@@ -148,6 +149,17 @@ def _reasons(nodes: Sequence[NodeFigures]) -> list[Text]:
         )
         for node in nodes
         if node.away and not node.role
+    ]
+
+
+def _places(nodes: Sequence[NodeFigures]) -> list[Text]:
+    """Where members read what their logs have no more, if they differ in it."""
+    places = {node.name: node.cold_place or "none" for node in nodes if not node.away}
+    if len(set(places.values())) < 2:
+        return []
+    told = ", ".join(f"{name} {place}" for name, place in places.items())
+    return [
+        Text(f"cold.place differs: {told}", style="red", no_wrap=True, overflow="ellipsis"),
     ]
 
 

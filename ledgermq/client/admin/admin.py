@@ -22,6 +22,7 @@ from ledgermq.client.first_contact import contact_steps, nodes_of, seeds
 from ledgermq.model.errors import LedgerError
 from ledgermq.verbs import groups as group_verbs
 from ledgermq.verbs import offsets as offset_verbs
+from ledgermq.verbs import shares as share_verbs
 from ledgermq.verbs import topics as topic_verbs
 from ledgermq.wire.session import SpokenFor
 
@@ -187,6 +188,10 @@ class AdminVerbs:
     lag = verb(group_verbs.ShowLag)
     reset_offsets = verb(offset_verbs.ResetOffsets)
     clone_offsets = verb(offset_verbs.CloneOffsets)
+    receive_shared = verb(share_verbs.ReceiveShared)
+    settle_shared = verb(share_verbs.SettleShared)
+    shared_group = verb(share_verbs.ShowShared)
+    end_shared = verb(share_verbs.EndShared)
 
     @asked
     def groups(self) -> Steps[list[group_verbs.GroupRow]]:
@@ -199,8 +204,9 @@ class AdminVerbs:
 
         Args:
             fields: RocketMQ's names: consumeEnable, consumeFromMinEnable, consumeBroadcastEnable,
-                notifyConsumerIdsChangedEnable, retryQueueNums, retryMaxTimes, brokerId,
-                whichBrokerWhenConsumeSlowly. RocketMQ's defaults for those left out.
+                notifyConsumerIdsChangedEnable, consumeMessageOrderly, retryQueueNums,
+                retryMaxTimes, brokerId, whichBrokerWhenConsumeSlowly. RocketMQ's defaults for those
+                left out.
 
         Raises:
             MessageIllegalError: the name or a field breaks a rule, or there is another group.

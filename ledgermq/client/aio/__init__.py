@@ -14,6 +14,7 @@ from ledgermq.client.aio.consumer import AsyncConsumer
 from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
 from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.aio.requester import AsyncRequester
+from ledgermq.client.aio.share_consumer import AsyncShareConsumer
 from ledgermq.client.aio.transactions import AsyncTransaction, AsyncTransactionalProducer
 from ledgermq.client.reading.dead_letters import AsyncDeadLetters
 from ledgermq.client.reading.queries import AsyncQueries
@@ -36,6 +37,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncQueries",
     "AsyncRequester",
+    "AsyncShareConsumer",
     "AsyncTransaction",
     "AsyncTransactionalProducer",
 ]

@@ -14,6 +14,7 @@ from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.core.wrong_calls import check_timeout
 from ledgermq.client.first_contact import contact_steps, told_by
 from ledgermq.client.loop_watch import AsyncRequests, is_set_within
 from ledgermq.client.reading.pull_pipeline import OffsetReset, pulled_batch
@@ -147,6 +148,7 @@ class AsyncConsumer(TopicReader, AwaitsContact):
     async def _next_batch(self, timeout: float | None) -> MessageBatch:
         pulls = self._begun()
         since_ns = 0 if self._tracing is None else time.time_ns()
+        check_timeout(timeout)
         until = None if timeout is None else time.monotonic() + timeout
         while (requests := self._requests) is not None:
             batch = pulls.take()

@@ -15,6 +15,7 @@ from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.core.wrong_calls import check_timeout
 from ledgermq.client.first_contact import contact_steps
 from ledgermq.client.groups.group_member import Course, GroupMember, Notice
 from ledgermq.client.groups.heartbeats import GOODBYE_S
@@ -22,15 +23,22 @@ from ledgermq.client.groups.rebalance_listener import tell
 from ledgermq.client.groups.subscriber import Subscriber
 from ledgermq.client.loop_watch import AsyncRequests, is_set_within
 from ledgermq.client.reading.retries import GivenBack, given_back
-from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TimedOutError
+from ledgermq.model.errors import (
+    ConfigError,
+    LedgerError,
+    NotLeaderError,
+    TimedOutError,
+    UnreachableError,
+)
 
 
 class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
     """A member of a group; see ``GroupConsumer``, which has the same arguments and methods.
 
-    Used as ``async with AsyncGroupConsumer(…) as consumer:``, after ``subscribe``, by one task at a
-    time. Its heartbeats need the loop: a task that blocks it for longer than the broker waits loses
-    the queues. In a cluster groups are found, and heartbeats sent, by threads.
+    Used as ``async with AsyncGroupConsumer(…) as consumer:``, before or after ``subscribe``, by one
+    task at a time. It joins once it is open and has a topic; one that subscribes later, with its
+    first call. Its heartbeats need the loop: a task that blocks it for longer than the broker waits
+    loses the queues. In a cluster groups are found, and heartbeats sent, by threads.
     """
 
     IN_CLUSTER = "ledgermq.client.aio.cluster_consumers:AsyncGroupConsumerOfGroups"
@@ -50,8 +58,7 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
     async def __aenter__(self) -> Self:
         requests = AsyncRequests(self._link, timeout_s=self.options.timeout_s)
         try:
-            self._subscriptions.fixed()
-            if not self._asks:
+            if not self._asks and self._subscriptions.are_there:
                 self._join(requests.requests)
         except BaseException:
             requests.close()
@@ -62,9 +69,15 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
         self._open_contact()
         # It waits for no longer than it is told to, and gives nothing where nobody answers.
         vars(self).pop("poll", None)
-        self._finding = asyncio.create_task(self._find()) if self._asks else None
+        self._finding = None
+        if self._asks and self._subscriptions.are_there:
+            self._begin_to_find()
         requests.turn()
         return self
+
+    def _begin_to_find(self) -> None:
+        self._subscriptions.fixed()
+        self._finding = asyncio.create_task(self._find())
 
     async def _find(self) -> None:
         """Come to be a member, in one group of nodes or in all of a cluster."""
@@ -72,7 +85,8 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
             try:
                 await self._make_contact()
             except LedgerError as error:
-                if isinstance(error, NotLeaderError | TimedOutError):
+                waits = isinstance(error, NotLeaderError | TimedOutError)
+                if waits and not isinstance(error, UnreachableError):
                     await asyncio.sleep(RETRY_S)
                     continue
                 self._refused = error
@@ -158,6 +172,7 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
 
     async def _next_batch(self, timeout: float | None) -> MessageBatch:
         since_ns = 0 if self._tracing is None else time.time_ns()
+        check_timeout(timeout)
         until = None if timeout is None else time.monotonic() + timeout
         if self._is_asking and not await self._is_told_by(until):
             return no_messages("")
@@ -195,6 +210,8 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
 
     async def _is_told_by(self, until: float | None) -> bool:
         """Whether it is known at ``until`` whether there is one group of nodes."""
+        if self._finding is None:
+            self._begin_to_find()
         while self._is_asking and not self._is_closing:
             if self._refused is not None:
                 error, self._refused = self._refused, None
@@ -252,6 +269,8 @@ class AsyncGroupConsumer(Subscriber, AwaitsContact, AsyncClosing):
 
     def _begun(self) -> GroupMember:
         if self._member is None:
-            self._open()
+            requests = self._open()
+            if not self._asks:
+                return self._join(requests.requests)
             raise ConfigError("consumer has not joined its group yet: poll first")
         return self._member

@@ -24,6 +24,7 @@ from ledgermq.client.sending.message_options import (
     MessageOptions,
     QueueChoice,
     outgoing,
+    shared_outgoing,
 )
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.request_reply import reply_target
@@ -151,7 +152,7 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         messages: Sequence[Body] | Sequence[OutgoingMessage],
         options: BatchOptions,
     ) -> asyncio.Future[BatchResult]:
-        choice, shared = outgoing(topic, b"", unique_id=None, **options)
+        choice, shared = shared_outgoing(topic, "send_batch", **options)
         queues = await self.write_queues(topic)
         messages = self._compressor.batch(messages, shared)
 

@@ -32,7 +32,7 @@ from ledgermq.client.sending.request_reply import (
 )
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.tracing.tracing import Tracing
-from ledgermq.model.errors import ConfigError, LedgerError
+from ledgermq.model.errors import ClosedError, ConfigError, LedgerError
 from ledgermq.model.message_filter import MessageFilter
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class AsyncRequester(AwaitsContact, AsyncClosing):
         if self._reader is None:
             raise ConfigError("requester is not open: async with AsyncRequester(…)")
         correlation = uuid.uuid4().hex
-        check_options(options, RequestOptions)
+        check_options(options, RequestOptions, "request")
         options["properties"] = request_properties(
             options.get("properties"),
             correlation_id=correlation,
@@ -143,7 +143,7 @@ class AsyncRequester(AwaitsContact, AsyncClosing):
                 await reader
         for reply in self._waiting.values():
             if not reply.done():
-                reply.set_exception(LedgerError("requester is closed"))
+                reply.set_exception(ClosedError("requester is closed"))
         await self._open.aclose()
 
     async def _ask_groups(self) -> KnownGroups | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import select
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from ledgermq.client.blocking.one_thread import OneThread
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import BrokerQuestions, ask
 from ledgermq.client.core.requests import AsOf, Request, RequestPipeline, Result, Steps, noting
+from ledgermq.hosts.wake_bell import wait_for_descriptors
 from ledgermq.wire.session import Welcome
 
 
@@ -17,6 +18,7 @@ class Broker(BrokerQuestions):
 
     Attributes:
         as_of: of the last verb's answer: see ``noting``.
+        one_thread: the turn of who asks.
     """
 
     def __init__(self, link: AnyLink, *, timeout_s: float) -> None:
@@ -28,6 +30,7 @@ class Broker(BrokerQuestions):
         self.requests = RequestPipeline(link)
         self.timeout_s = timeout_s
         self.as_of: AsOf | None = None
+        self.one_thread = OneThread()
 
     def welcome(self) -> Welcome:
         """What the broker tells of itself; waits for it.
@@ -48,8 +51,9 @@ class Broker(BrokerQuestions):
 
     def wait(self, request: Request) -> None:
         """Ask, and return when the answer or its time limit is there."""
-        self.requests.ask(request)
-        self._wait_done(request)
+        with self.one_thread:
+            self.requests.ask(request)
+            self._wait_done(request)
 
     def wait_asked(self, request: Request) -> None:
         """Return when the answer to what was asked before, or its time limit, is there."""
@@ -59,11 +63,12 @@ class Broker(BrokerQuestions):
     def wait_all(self, requests: Sequence[Request]) -> None:
         """Ask all at once, and return when each has its answer or its time is over."""
         until = time.monotonic() + self.timeout_s
-        for request in requests:
-            request.deadline = until
-            self.requests.ask(request)
-        for request in requests:
-            self.wait_asked(request)
+        with self.one_thread:
+            for request in requests:
+                request.deadline = until
+                self.requests.ask(request)
+            for request in requests:
+                self.wait_asked(request)
 
     def _wait_done(self, request: Request) -> None:
         while True:
@@ -106,11 +111,3 @@ class Broker(BrokerQuestions):
 def wait_for_link(link: AnyLink, seconds: float, *, also: Sequence[int] = ()) -> None:
     """Sleep until ``link`` may have work, or one of ``also`` can be read, at most so long."""
     wait_for_descriptors((*link.descriptors, *also), seconds)
-
-
-def wait_for_descriptors(descriptors: Iterable[int], seconds: float) -> None:
-    """Sleep until one of ``descriptors`` can be read, at most so long, or a minute."""
-    poll = select.poll()
-    for descriptor in descriptors:
-        poll.register(descriptor, select.POLLIN)
-    poll.poll(max(0.0, min(seconds, 60.0)) * 1_000)

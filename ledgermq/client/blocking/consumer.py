@@ -13,13 +13,14 @@ from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.core.wrong_calls import check_timeout
 from ledgermq.client.errand import Errand
 from ledgermq.client.first_contact import check_only_group, contact_steps
 from ledgermq.client.reading.pull_pipeline import OffsetReset, pulled_batch
 from ledgermq.client.reading.retries import GivenBack, Reading, give_back_requests, given_back
 from ledgermq.client.reading.start_offsets import checked_group
 from ledgermq.client.reading.topic_reader import TopicReader
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ClosedError
 
 ITERATION_POLL_S = 1.0
 
@@ -216,13 +217,23 @@ class Consumer(TopicReader, WaitsForContact):
     def _leave_group(self) -> None:
         self._link.close()
 
-    def _closed(self) -> ConfigError:
-        return ConfigError("consumer is closed", topic=self.topic)
+    def _closed(self) -> ClosedError:
+        return ClosedError("consumer is closed", topic=self.topic)
+
+    def _check_free(self) -> None:
+        with self._broker.one_thread:
+            if self._several is not None:
+                self._several._check_free()
 
     def _next_batch(self, timeout: float | None) -> MessageBatch:
         self._check_process()
+        with self._broker.one_thread:
+            return self._polled(timeout)
+
+    def _polled(self, timeout: float | None) -> MessageBatch:
         pulls, requests = self._begun(), self._broker.requests
         since_ns = 0 if self._tracing is None else time.time_ns()
+        check_timeout(timeout)
         until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
             now = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import cached_property
 
 from ledgermq.client.blocking.broker import Broker, wait_for_link
@@ -17,13 +16,20 @@ from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.read_traces import settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Request, Result, Steps
+from ledgermq.client.core.wrong_calls import check_timeout
 from ledgermq.client.first_contact import contact_steps, told_by, told_groups
 from ledgermq.client.groups.group_member import Course, GroupMember, Notice
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import tell_at_once
 from ledgermq.client.groups.subscriber import Subscriber
 from ledgermq.client.reading.retries import GivenBack, given_back
-from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TimedOutError
+from ledgermq.model.errors import (
+    ClosedError,
+    LedgerError,
+    NotLeaderError,
+    TimedOutError,
+    UnreachableError,
+)
 
 CONTACT_S = 0.5
 """A first poll waits so long for a node's word, also where it is to wait for less."""
@@ -63,7 +69,8 @@ class GroupConsumer(Subscriber, WaitsForContact):
             timeout: seconds; without end when ``None``.
 
         Raises:
-            NotLeaderError: no broker answers. A group of a cluster that does not is waited out.
+            UnreachableError: nobody is there, or no node. A node that has answered once is waited
+                for, and a group of a cluster.
             NoPermissionError: the group may not consume, or another consumer has this one's name.
             GroupActiveError: RocketMQ's clients consume for the group. Its consumer is not let in
                 later, when they have gone; another one is.
@@ -144,10 +151,19 @@ class GroupConsumer(Subscriber, WaitsForContact):
                 if not error.retriable:
                     raise
 
+    def _check_free(self) -> None:
+        with self._broker.one_thread:
+            return
+
     def _next_batch(self, timeout: float | None) -> MessageBatch:
         self._check_process()
+        with self._broker.one_thread:
+            return self._polled(timeout)
+
+    def _polled(self, timeout: float | None) -> MessageBatch:
         if self._is_closed:
             raise self._closed()
+        check_timeout(timeout)
         until = NEVER if timeout is None else time.monotonic() + timeout
         if self._is_asking:
             if self._contact_until is None:
@@ -209,9 +225,13 @@ class GroupConsumer(Subscriber, WaitsForContact):
             broker.requests.advance(now)
             if self._question.done():
                 question, self._question = self._question, None
-                with suppress(NotLeaderError, TimedOutError):
+                try:
                     self._know(told_groups(question))
                     return True
+                except (NotLeaderError, TimedOutError) as error:
+                    # Else somebody may come to lead yet.
+                    if isinstance(error, UnreachableError):
+                        raise
             if now >= until:
                 return False
             # What was answered with an error is asked again, but not at once.
@@ -243,12 +263,15 @@ class GroupConsumer(Subscriber, WaitsForContact):
             thread = self._thread = HeartbeatThread(
                 poll_interval_max_s=self.group_options.poll_interval_max_s
             )
-            thread.add(self._new_link(f"{self.name} heartbeats"), member.heartbeats)
+            # A node that has answered is waited for.
+            is_first = self._link.last_welcome is None
+            heart = self._new_link(f"{self.name} heartbeats", is_watchful=is_first)
+            thread.add(heart, member.heartbeats)
             thread.start()
         return member, thread
 
     def _begun(self) -> GroupMember:
         return self._begin()[0]
 
-    def _closed(self) -> ConfigError:
-        return ConfigError("consumer is closed", group=self.group)
+    def _closed(self) -> ClosedError:
+        return ClosedError("consumer is closed", group=self.group)

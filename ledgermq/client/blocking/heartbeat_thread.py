@@ -5,15 +5,14 @@ So a consumer whose application works for long is still there for the others.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 
-from ledgermq.client.blocking.broker import wait_for_descriptors
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.requests import RequestPipeline
 from ledgermq.client.groups.heartbeats import Heartbeats
+from ledgermq.hosts.wake_bell import new_bell, wait_for_descriptors
 
 
 class _Membership:
@@ -54,8 +53,8 @@ class HeartbeatThread:
         self._polled_at = time.monotonic()
         self._is_silent = False
         self._is_stopped = False
-        self.news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._news, self._wake = new_bell(), new_bell()
+        self.news = self._news.descriptor
         # A process that ends without ``close`` does not wait for it.
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
@@ -71,7 +70,7 @@ class HeartbeatThread:
         """
         with self._lock:
             self._memberships.append(_Membership(link, heartbeats))
-        os.eventfd_write(self._wake, 1)
+        self._wake.ring()
 
     def drop(self, heartbeats: Heartbeats) -> None:
         """Send these heartbeats no more."""
@@ -79,25 +78,25 @@ class HeartbeatThread:
             for membership in self._memberships:
                 if membership.heartbeats is heartbeats:
                     membership.has_ended = True
-        os.eventfd_write(self._wake, 1)
+        self._wake.ring()
 
     def note_poll(self) -> None:
         """The application asks for messages: it is alive."""
         self._polled_at = time.monotonic()
-        _drain(self.news)
+        self._news.clear()
         if self._is_silent:
-            os.eventfd_write(self._wake, 1)
+            self._wake.ring()
 
     def stop(self) -> None:
         """End the thread, and its connections."""
         self._is_stopped = True
         if self._thread.ident is not None:
-            os.eventfd_write(self._wake, 1)
+            self._wake.ring()
             self._thread.join()
         for membership in self._memberships:
             membership.requests.link.close()
-        os.close(self.news)
-        os.close(self._wake)
+        self._news.close()
+        self._wake.close()
 
     def _run(self) -> None:
         told: object = None
@@ -112,16 +111,16 @@ class HeartbeatThread:
             state = [(one.news, one.trouble) for one in heard]
             if state != told:
                 told = state
-                os.eventfd_write(self.news, 1)
+                self._news.ring()
             requests = [one.requests for one in memberships]
             until = min([one.deadline for one in requests], default=NEVER)
             if not self._is_silent:
                 until = min(until, silent_at)
-            descriptors = [self._wake]
+            descriptors = [self._wake.descriptor]
             for one in requests:
                 descriptors += one.link.descriptors
             wait_for_descriptors(descriptors, until - time.monotonic())
-            _drain(self._wake)
+            self._wake.clear()
 
     def _those_there(self) -> list[_Membership]:
         """The memberships that have not ended; connections of the others are closed."""
@@ -133,11 +132,3 @@ class HeartbeatThread:
         for membership in ended:
             membership.requests.link.close()
         return there
-
-
-def _drain(descriptor: int) -> None:
-    try:
-        os.eventfd_read(descriptor)
-    except BlockingIOError:
-        # Nothing was there.
-        return

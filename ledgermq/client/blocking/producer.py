@@ -23,6 +23,7 @@ from ledgermq.client.sending.message_options import (
     MessageOptions,
     QueueChoice,
     outgoing,
+    shared_outgoing,
 )
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.record_encoder import Form
@@ -32,7 +33,7 @@ from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
 from ledgermq.client.sending.sender import RECORD_AROUND, Sender, batch_size
 from ledgermq.client.topic_writer import FAIL_OVER_S, TopicWriter
 from ledgermq.client.tracing.tracing import Tracing
-from ledgermq.model.errors import LedgerError, TimedOutError
+from ledgermq.model.errors import ClosedError, LedgerError, TimedOutError
 
 Future = TypeVar("Future")
 
@@ -94,11 +95,13 @@ class Producer(TopicWriter, WaitsForContact):
                 long; 0.01 to ``timeout_s`` of the options, which is the time for all groups
                 together.
             one_group: send to the group of the addresses alone, also where it is one of a cluster.
-            awaits_node: without, one node's broker need not answer now, either.
+            awaits_node: without, one node's broker need not answer now, either, and is waited for.
 
         Raises:
             ConfigError: the address cannot be one, or the node takes no messages there; or a time
                 is out of range.
+            UnreachableError: nobody is there, or no node; told within a second, and only as long as
+                no node has ever answered this client.
             NotLeaderError: the broker of the only node does not answer over tcp.
         """
         super().__init__(
@@ -112,7 +115,8 @@ class Producer(TopicWriter, WaitsForContact):
         )
         context, places = self._context, self._places
         self._broker = Broker(
-            broker_link(context, places, client=name), timeout_s=self.options.timeout_s
+            broker_link(context, places, client=name, is_watchful=awaits_node),
+            timeout_s=self.options.timeout_s,
         )
         self._broker_lock = threading.Lock()
         link: AnyLink
@@ -167,10 +171,14 @@ class Producer(TopicWriter, WaitsForContact):
             queue_id: queue to store it in; without one and without ``queue_key`` the queues take
                 turns, a frame each.
             queue_key: messages of one key go to one queue.
+            message_group: an ordered share group hands out its messages one after another; without
+                ``queue_key`` it is that, too.
             flag: the application's, stored with the message.
             delay_level: RocketMQ's, from 1; above the highest it is that.
             delay: deliver it so many milliseconds from now, at most a year.
             deliver_at: deliver it at this time, epoch milliseconds or a ``datetime`` with a zone.
+            priority: the number of its queue, or of the last one; consumers of a share group get
+                those of the highest queues first, of a topic whose type is ``PRIORITY``.
             unique_id: a topic with a window of de-duplication stores no second message of it within
                 that; drawn when left out. At most 128 printable ASCII characters without a space.
 
@@ -246,8 +254,7 @@ class Producer(TopicWriter, WaitsForContact):
             return self._send_batch_traced(
                 self._tracing, topic, messages, callback, options, block=block
             )
-        # Messages of one batch have no unique id in common.
-        choice, shared = outgoing(topic, b"", unique_id=None, **options)
+        choice, shared = shared_outgoing(topic, "send_batch", **options)
         return self._put_batch(choice, messages, shared, callback, block=block)
 
     def cancel(self, unique_id: str, *, group: str = "") -> None:
@@ -364,7 +371,7 @@ class Producer(TopicWriter, WaitsForContact):
         while True:
             with driver.lock:
                 if self._is_closed:
-                    raise LedgerError("producer is closed")
+                    raise ClosedError("producer is closed")
                 link = pipeline.link
                 now = time.monotonic()
                 if link.welcome is None and link.failure is not None:
@@ -412,7 +419,7 @@ class Producer(TopicWriter, WaitsForContact):
     ) -> SendFuture[BatchResult]:
         messages, course = tracing.send_batch(topic, messages, options, client=self._name)
         with course.beginning():
-            choice, shared = outgoing(topic, b"", unique_id=None, **options)
+            choice, shared = shared_outgoing(topic, "send_batch", **options)
             traced = course.batch_callback(callback)
             return self._put_batch(choice, messages, shared, traced, block=block)
 

@@ -29,7 +29,7 @@ from ledgermq.client.sending.request_reply import (
 )
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.tracing.tracing import Tracing
-from ledgermq.model.errors import LedgerError
+from ledgermq.model.errors import ClosedError, LedgerError, TimedOutError
 from ledgermq.model.message_filter import MessageFilter
 
 logger = logging.getLogger(__name__)
@@ -119,22 +119,25 @@ class Requester(WaitsForContact):
             TimedOutError: nobody has replied in time; the request may have been read all the same.
             LedgerError: the request was not stored; the class says why.
         """
-        until = time.monotonic() + timeout
         correlation = uuid.uuid4().hex
-        check_options(options, RequestOptions)
+        check_options(options, RequestOptions, "request")
         options["properties"] = request_properties(
             options.get("properties"),
             correlation_id=correlation,
             client=self._client,
             timeout_s=timeout,
         )
+        until = time.monotonic() + timeout
         self._begin()
         with self._news:
             self._waiting[correlation] = None
             self._news.notify_all()
         try:
             sent = self._producer.send(topic, body, group=group, **options)
-            sent.result(max(0.001, until - time.monotonic()))
+            try:
+                sent.result(max(0.001, until - time.monotonic()))
+            except TimedOutError as late:
+                raise no_reply(correlation, timeout, late) from late
             return self._await(correlation, until, timeout)
         finally:
             with self._news:
@@ -171,7 +174,7 @@ class Requester(WaitsForContact):
         """Have a reader that stands behind the last reply there is now."""
         with self._begin_lock:
             if self._is_closed:
-                raise LedgerError("requester is closed")
+                raise ClosedError("requester is closed")
             if self._reader is not None:
                 return
             consumer = Consumer(

@@ -11,19 +11,16 @@ ZeroMQ sockets are used under the lock only. Polling needs no lock: it looks at 
 from __future__ import annotations
 
 import logging
-import os
-import select
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from weakref import finalize
 
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.forks import OfOneProcess
 from ledgermq.client.sending.frames import AnyFuture
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import SendPipeline
+from ledgermq.hosts.wake_bell import READABLE, SLEEP_S_MAX, new_bell, new_poll, wait_for_descriptors
 from ledgermq.model.errors import OutcomeUnknownError, TimedOutError
 
 logger = logging.getLogger(__name__)
@@ -39,49 +36,19 @@ LOOK_S = 0.002
 QUIET_S = 1.0
 """After so long without messages the background thread sleeps until it is woken."""
 
-POLL_S_MAX = 60.0
-
 MakeWaiter = Callable[[], threading.Lock]
-
-
-class PollerBell:
-    """Wakes one poller, from any thread; many rings before it looks are one.
-
-    Its descriptor is closed with the last reference: who was woken by a ring of ``close`` still
-    looks at it, and by then its number could be that of another file.
-    """
-
-    def __init__(self) -> None:
-        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        finalize(self, os.close, self.descriptor).atexit = False
-        # Not select.select, which knows no descriptor above 1,023, of applications with many files.
-        self._poll = select.poll()
-        self._poll.register(self.descriptor, select.POLLIN)
-
-    def ring(self) -> None:
-        """Wake who polls the descriptor."""
-        os.eventfd_write(self.descriptor, 1)
-
-    def clear(self) -> None:
-        """Forget the rings so far."""
-        with suppress(BlockingIOError):
-            os.eventfd_read(self.descriptor)
-
-    def wait(self, seconds: float) -> None:
-        """Return when it has been rung, or ``seconds`` are over; for one thread."""
-        self._poll.poll(seconds * 1_000)
 
 
 class Watch:
     """What one poller at a time sleeps at: the descriptors of a link, and a bell of its own."""
 
     def __init__(self) -> None:
-        self.bell = PollerBell()
+        self.bell = new_bell()
         self.generation = -1
         """A bell beside the link whose descriptors are watched."""
         self.until = NEVER
         """When the sleep ends by itself."""
-        self._poll = select.poll()
+        self._poll = new_poll()
 
     def prepare(self, pipeline: SendPipeline, until: float) -> None:
         """Know what to poll, and until when; under the pipeline's lock."""
@@ -89,18 +56,18 @@ class Watch:
         generation = link.generation
         if self.generation != generation:
             self.generation = generation
-            self._poll = select.poll()
-            self._poll.register(self.bell.descriptor, select.POLLIN)
+            self._poll = new_poll()
+            self._poll.register(self.bell.descriptor, READABLE)
             for descriptor in link.descriptors:
-                self._poll.register(descriptor, select.POLLIN)
+                self._poll.register(descriptor, READABLE)
         deadline = pipeline.deadline
         self.until = deadline if deadline < until else until
 
     def sleep(self, now: float) -> None:
         """Until something can be read, the bell rings, or it is time; without the lock."""
         seconds = self.until - now
-        if seconds > POLL_S_MAX:
-            seconds = POLL_S_MAX
+        if seconds > SLEEP_S_MAX:
+            seconds = SLEEP_S_MAX
         elif seconds < 0.0:
             seconds = 0.0
         bell = self.bell.descriptor
@@ -129,7 +96,7 @@ class SendDriver(OfOneProcess):
         self._has_just_waited = False
         self._followers = 0
         self._room_waiters: list[threading.Lock] = []
-        self._background_bell = PollerBell()
+        self._background_bell = new_bell()
         self._background_sleeps = False
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -318,7 +285,7 @@ class SendDriver(OfOneProcess):
             if self._poller == 0:
                 self._background_bell.ring()
         try:
-            if waiter.acquire(timeout=min(seconds, POLL_S_MAX)):
+            if waiter.acquire(timeout=min(seconds, SLEEP_S_MAX)):
                 # Others may wait at the same lock.
                 waiter.release()
         finally:
@@ -357,8 +324,9 @@ class SendDriver(OfOneProcess):
                 self._sleep_in_background(forever=now - active_at > QUIET_S)
 
     def _sleep_in_background(self, *, forever: bool) -> None:
-        self._background_bell.wait(POLL_S_MAX if forever else QUIET_TICK_S)
-        self._background_bell.clear()
+        bell = self._background_bell
+        wait_for_descriptors((bell.descriptor,), SLEEP_S_MAX if forever else QUIET_TICK_S)
+        bell.clear()
 
     def _stop_polling(self, me: int) -> None:
         if self._poller != me:

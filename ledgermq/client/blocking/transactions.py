@@ -9,7 +9,6 @@ lost, the broker asks the producers of the group how the transaction ended: that
 from __future__ import annotations
 
 import logging
-import select
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,6 @@ import zmq
 
 from ledgermq.client.blocking.contact import WaitsForContact
 from ledgermq.client.blocking.producer import Producer
-from ledgermq.client.blocking.send_driver import POLL_S_MAX, PollerBell
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.known_groups import KnownGroups
@@ -49,7 +47,8 @@ from ledgermq.client.sending.transaction_requests import (
     checks_steps,
 )
 from ledgermq.client.tracing.tracing import Tracing
-from ledgermq.model.errors import LedgerError
+from ledgermq.hosts.wake_bell import SLEEP_S_MAX, new_bell, wait_for_descriptors
+from ledgermq.model.errors import ClosedError, LedgerError
 from ledgermq.model.names.transactions import Decision
 
 logger = logging.getLogger(__name__)
@@ -444,7 +443,7 @@ class CallThread(OfOneProcess):
         self._unanswered: dict[int, threading.Event] = {}
         self._is_closing = False
         self._has_asked = False
-        self._bell = PollerBell()
+        self._bell = new_bell()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         self._belong()
@@ -492,7 +491,7 @@ class CallThread(OfOneProcess):
         request.callback = note
         with self._lock:
             if self._is_closing:
-                request.error = LedgerError("producer is closed")
+                request.error = ClosedError("producer is closed")
                 return
             self._unanswered[id(request)] = answered
             self._fresh.append(request)
@@ -500,7 +499,7 @@ class CallThread(OfOneProcess):
         answered.wait()
         if not request.done():
             # The steps are told like of any other failure: some have more to do after one.
-            request.error = LedgerError("producer was closed before the broker answered")
+            request.error = ClosedError("producer was closed before the broker answered")
 
     def _run(self) -> None:
         link = self._requests.link
@@ -516,7 +515,7 @@ class CallThread(OfOneProcess):
             now = time.monotonic()
             if self._has_asked:
                 self._requests.advance(now)
-            self._sleep(self._requests.deadline - now if self._has_asked else POLL_S_MAX)
+            self._sleep(self._requests.deadline - now if self._has_asked else SLEEP_S_MAX)
         link.close()
         with self._lock:
             waiting = list(self._unanswered.values())
@@ -524,10 +523,5 @@ class CallThread(OfOneProcess):
             answered.set()
 
     def _sleep(self, seconds: float) -> None:
-        poll = select.poll()
-        poll.register(self._bell.descriptor, select.POLLIN)
-        for descriptor in self._requests.link.descriptors:
-            poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(max(0.0, min(seconds, POLL_S_MAX)) * 1_000):
-            if descriptor == self._bell.descriptor:
-                self._bell.clear()
+        wait_for_descriptors((self._bell.descriptor, *self._requests.link.descriptors), seconds)
+        self._bell.clear()

@@ -110,7 +110,7 @@ class ClusterRequests:
     ) -> Calls[ReceivedMessage]:
         """Send a request; the reply to it. See ``Requester.request``."""
         until = time.monotonic() + timeout
-        check_options(options, RequestOptions)
+        check_options(options, RequestOptions, "request")
         requester = yield partial(
             self.chosen, topic, options, group=group, size=len(body), until=until
         )

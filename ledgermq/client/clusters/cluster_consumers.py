@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import cached_property
 
-from ledgermq.client.blocking.broker import wait_for_descriptors
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S
+from ledgermq.client.blocking.one_thread import OneThread
 from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.cluster_group_reads import ClusterGroupReads
 from ledgermq.client.clusters.cluster_reads import ClusterReads, Nap, Polled, Turns
@@ -14,11 +15,16 @@ from ledgermq.client.clusters.group_watch import LOOK_S
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Result
 from ledgermq.client.groups.rebalance_listener import tell_cluster
+from ledgermq.hosts.wake_bell import wait_for_descriptors
 from ledgermq.model.errors import ConfigError
 
 
 class NapsTaken(Polled, Closing):
     """Waits as the steps of its verbs say, and tells its listener what they say."""
+
+    @cached_property
+    def _one_thread(self) -> OneThread:
+        return OneThread()
 
     def poll(self, timeout: float | None = 1.0) -> MessageBatch:
         """The next messages of one queue of one group; see ``Consumer.poll``."""
@@ -31,6 +37,10 @@ class NapsTaken(Polled, Closing):
 
     def run(self, steps: Turns[Result]) -> Result:
         """What ``steps`` come to."""
+        with self._one_thread:
+            return self._run(steps)
+
+    def _run(self, steps: Turns[Result]) -> Result:
         failure: BaseException | None = None
         while True:
             try:
@@ -50,6 +60,10 @@ class NapsTaken(Polled, Closing):
                     raise ConfigError("listener is asynchronous: use AsyncGroupConsumer")
             except BaseException as error:
                 failure = error
+
+    def _check_free(self) -> None:
+        with self._one_thread:
+            return
 
     def close(self) -> None:
         """Say goodbye to all nodes and close, once all has been done that is to be done before.

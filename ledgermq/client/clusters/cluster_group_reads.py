@@ -9,7 +9,6 @@ from dataclasses import replace
 import zmq
 
 from ledgermq.client.blocking.heartbeat_thread import HeartbeatThread
-from ledgermq.client.blocking.send_driver import PollerBell
 from ledgermq.client.clusters.cluster_reads import Nap, Turns, only_group_of
 from ledgermq.client.clusters.group_watch import LOOK_S, MOVED_S, GroupWatch, WatchedGroup
 from ledgermq.client.core.address import parse_addresses
@@ -21,6 +20,7 @@ from ledgermq.client.core.nodes import AnyLink, broker_link
 from ledgermq.client.core.read_traces import Reader, settling
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result
+from ledgermq.client.core.wrong_calls import check_timeout
 from ledgermq.client.errand import raise_first
 from ledgermq.client.groups.allocation import OF_ALL_GROUPS, ClusterQueue, TopicQueue
 from ledgermq.client.groups.group_member import Notice
@@ -30,7 +30,14 @@ from ledgermq.client.groups.rebalance_listener import GroupNotice
 from ledgermq.client.groups.subscriber import Subscriber
 from ledgermq.client.reading.pull_pipeline import OffsetReset
 from ledgermq.client.reading.retries import GivenBack
-from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TopicUnknownError
+from ledgermq.hosts.wake_bell import new_bell
+from ledgermq.model.errors import (
+    ClosedError,
+    ConfigError,
+    LedgerError,
+    NotLeaderError,
+    TopicUnknownError,
+)
 from ledgermq.model.message_filter import MessageFilter
 
 SETTLE_S = 0.1
@@ -80,7 +87,7 @@ class ClusterGroupReads:
         self._turns: list[str] = []
         self._without: set[str] = set()
         self._is_closed = False
-        self._bell = PollerBell()
+        self._bell = new_bell()
         self._heartbeats: HeartbeatThread | None = None
         self._watch = GroupWatch(
             ordinary._seeds(told),
@@ -209,10 +216,11 @@ class ClusterGroupReads:
 
     def _poll_steps(self, timeout: float | None) -> Turns[MessageBatch]:
         since_ns = 0 if self._tracing is None else time.time_ns()
+        check_timeout(timeout)
         until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
             if self._is_closed:
-                raise ConfigError("consumer is closed", group=self.group)
+                raise ClosedError("consumer is closed", group=self.group)
             heartbeats = self._begin()
             heartbeats.note_poll()
             yield from self._find(heartbeats)
@@ -387,4 +395,4 @@ class ClusterGroupReads:
 
 def _link_to(group: WatchedGroup, client: str) -> AnyLink:
     context: Context = zmq.Context.instance()
-    return broker_link(context, parse_addresses(group.address), client=client)
+    return broker_link(context, parse_addresses(group.address), client=client, is_watchful=False)

@@ -24,12 +24,18 @@ from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.sending.frames import BatchCallback, OneCallback
 from ledgermq.client.sending.message_options import BatchOptions, MessageOptions, RequestOptions
-from ledgermq.client.sending.outgoing import Body, OutgoingMessage
+from ledgermq.client.sending.outgoing import (
+    Body,
+    OutgoingMessage,
+    check_bodies,
+    checked_bodies,
+)
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.sender import RECORD_AROUND, batch_size
 from ledgermq.client.topic_writer import TopicWriter
 from ledgermq.model.errors import (
     BusyError,
+    ClosedError,
     ConfigError,
     LedgerError,
     NotLeaderError,
@@ -118,7 +124,7 @@ class ProducerOfGroups(Closing):
             LedgerError: as from ``send``.
         """
         if self._is_closed:
-            raise LedgerError("producer is closed")
+            raise ClosedError("producer is closed")
         if self._watch.alone and not group:
             return self._used_of(self._watch.alone)
         used = self._bound(topic, group, options, until)
@@ -143,8 +149,8 @@ class ProducerOfGroups(Closing):
             alone = only.producer
         if alone is not None:
             return alone.send(topic, body, callback=callback, block=block, **options)
-
         if type(body) is not bytes:
+            check_bodies((type(body),))
             # It may be sent again when the application has changed its buffer.
             body = bytes(body)
 
@@ -173,6 +179,7 @@ class ProducerOfGroups(Closing):
         alone = self._alone(group)
         if alone is not None:
             return alone.send_batch(topic, messages, callback=callback, block=block, **options)
+        checked_bodies(messages)
 
         def send(
             used: UsedGroup, callback: BatchCallback | None, block: bool, first_id: str
@@ -252,7 +259,7 @@ class ProducerOfGroups(Closing):
     ) -> SendFuture[Result]:
         """Choose a group, and send; a key's queue in it is put into ``options``."""
         if self._is_closed:
-            raise LedgerError("producer is closed")
+            raise ClosedError("producer is closed")
         topic, size, now = sending.topic, sending.size, time.monotonic()
         until = now + (self.options.timeout_s if block else 0.0)
         used = self._bound(topic, group, options, until)
@@ -285,6 +292,8 @@ class ProducerOfGroups(Closing):
             self._hear_of(group, until)
             return self._used_of(group)
         key, queue_id = options.get("queue_key"), options.get("queue_id")
+        if key is None:
+            key = options.get("message_group")
         if key is None and queue_id is None:
             return None
         said = self._groups_of(topic, until, needs_all=True)
@@ -497,5 +506,5 @@ class ProducerOfGroups(Closing):
         if is_late:
             producer.close(0.0)
         if used is None:
-            raise LedgerError("producer is closed")
+            raise ClosedError("producer is closed")
         return used

@@ -8,19 +8,26 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ledgermq.client.blocking.consumer import Consumer
-from ledgermq.client.blocking.send_driver import PollerBell
 from ledgermq.client.clusters.group_watch import ASKED_AGAIN_S, LOOK_S, GroupWatch, WatchedGroup
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage, no_messages
 from ledgermq.client.core.requests import Result
+from ledgermq.client.core.wrong_calls import check_timeout
 from ledgermq.client.errand import Errand, raise_first
 from ledgermq.client.groups.rebalance_listener import GroupNotice, RebalanceListener
 from ledgermq.client.reading.retries import GivenBack, Marks
 from ledgermq.client.reading.start_offsets import Start, checked_group
 from ledgermq.client.reading.topic_reader import TopicReader
-from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, TopicUnknownError
+from ledgermq.hosts.wake_bell import WakeBell, new_bell
+from ledgermq.model.errors import (
+    ClosedError,
+    ConfigError,
+    LedgerError,
+    NotLeaderError,
+    TopicUnknownError,
+)
 
 
 class _Reader:
@@ -54,7 +61,7 @@ Turns = Generator[Nap | GroupNotice, None, Result]
 class Polled(ABC):
     """What both forms of consumer in a cluster are, whatever they read."""
 
-    _bell: PollerBell
+    _bell: WakeBell
     _is_closed: bool
     _listener: RebalanceListener = RebalanceListener()
 
@@ -89,7 +96,7 @@ class ClusterReads:
         self.topic = ordinary.topic
         self.group = ordinary.group
         self._ordinary = ordinary
-        self._bell = PollerBell()
+        self._bell = new_bell()
         self._readers: dict[str, _Reader] = {}
         self._turns: list[str] = []
         self._again_at: dict[str, float] = {}
@@ -115,10 +122,11 @@ class ClusterReads:
         return [one.consumer for one in self._readers.values() if one.has_begun]
 
     def _poll_steps(self, timeout: float | None) -> Turns[MessageBatch]:
+        check_timeout(timeout)
         until = NEVER if timeout is None else time.monotonic() + timeout
         while True:
             if self._is_closed:
-                raise ConfigError("consumer is closed", topic=self.topic)
+                raise ClosedError("consumer is closed", topic=self.topic)
             self._find()
             for name in [*self._turns]:
                 batch = self._batch_of(self._readers[name])

@@ -7,7 +7,6 @@ answer. What a group has said last is good until it says something else.
 from __future__ import annotations
 
 import logging
-import select
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,6 @@ from functools import partial
 
 import zmq
 
-from ledgermq.client.blocking.send_driver import POLL_S_MAX, PollerBell
 from ledgermq.client.clusters.told_topics import (
     OVER_NONE,
     ROW_ANSWER_S,
@@ -36,6 +34,7 @@ from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import broker_link
 from ledgermq.client.core.questions import PERMIT_READ, PERMIT_WRITE, route_of
 from ledgermq.client.core.requests import Request, RequestPipeline, call_request, call_result
+from ledgermq.hosts.wake_bell import SLEEP_S_MAX, new_bell, wait_for_descriptors
 from ledgermq.model.errors import (
     ConfigError,
     LedgerError,
@@ -82,7 +81,8 @@ class WatchedGroup:
         self.address = address
         context: Context = zmq.Context.instance()
         self.requests = RequestPipeline(
-            broker_link(context, parse_addresses(address), client=client)
+            # Of a group that others tell of a node was there: it is waited for.
+            broker_link(context, parse_addresses(address), client=client, is_watchful=not name)
         )
         self.elsewhere = ""
         self.queues: dict[str, int] = {}
@@ -164,7 +164,7 @@ class GroupWatch:
         self._answering: list[bool] = []
         self._gone: list[WatchedGroup] = []
         self._news = threading.Condition()
-        self._bell = PollerBell()
+        self._bell = new_bell()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name=f"{client}-groups", daemon=True)
         self._thread.start()
@@ -335,13 +335,11 @@ class GroupWatch:
                     self._gone.append(group)
 
     def _sleep(self, now: float) -> None:
-        poll, until = select.poll(), now + POLL_S_MAX
-        poll.register(self._bell.descriptor, select.POLLIN)
+        descriptors, until = [self._bell.descriptor], now + SLEEP_S_MAX
         for group in self._watched():
             until = min(until, self._due_at(group, now))
-            for descriptor in group.requests.link.descriptors:
-                poll.register(descriptor, select.POLLIN)
-        poll.poll(max(0.0, until - time.monotonic()) * 1_000)
+            descriptors += group.requests.link.descriptors
+        wait_for_descriptors(descriptors, until - time.monotonic())
         self._bell.clear()
 
     def _due_at(self, group: WatchedGroup, now: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -68,7 +68,8 @@ class Address(NamedTuple):
         match = _TCP.fullmatch(told)
         if match is None:
             raise ConfigError(
-                "node takes no messages over tcp: set listen.produce",
+                "no address for messages over tcp is told here: the node has none (listen.produce),"
+                " or it is the one given, and clients are given that of listen.consume",
                 consume=self.consume,
                 produce=told,
             )
@@ -116,6 +117,10 @@ def parse_address(text: str) -> Address:
             address=text,
             example=DEFAULT_ADDRESS,
         )
+    if match["host"] == "*":
+        raise ConfigError(
+            "a node listens at this address; name the host to connect to", address=text
+        )
     return Address(endpoint, "", keys, resolve_s)
 
 
@@ -128,15 +133,25 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[Address]:
     Raises:
         ConfigError: one of them is no address, or there is none, or one stands twice.
     """
-    texts = addresses.split(",") if isinstance(addresses, str) else list(addresses)
-    if not all(isinstance(text, str) for text in texts):
-        raise ConfigError("address is not a text", addresses=addresses)
+    texts = addresses.split(",") if isinstance(addresses, str) else address_texts(addresses)
     places = [parse_address(text.strip()) for text in texts]
     if not places:
         raise ConfigError("no address of a node", example=DEFAULT_ADDRESS)
     if len(set(places)) < len(places):
         raise ConfigError("the same node stands twice", addresses=texts)
     return places
+
+
+def address_texts(addresses: Sequence[str]) -> list[str]:
+    """The texts of a list of addresses.
+
+    Raises:
+        ConfigError: it is none, or one of them is no text.
+    """
+    texts = list(addresses) if isinstance(addresses, Iterable) else [addresses]
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigError("address is not a text", addresses=addresses, example=DEFAULT_ADDRESS)
+    return texts
 
 
 def local_host(places: Sequence[Address]) -> Host:

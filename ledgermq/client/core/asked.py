@@ -22,6 +22,7 @@ from inspect import Parameter, Signature, iscoroutinefunction, signature
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from ledgermq.client.core.requests import Request, Result, Steps
+from ledgermq.client.core.wrong_calls import check_call, own_signature
 
 P = ParamSpec("P")
 Client = TypeVar("Client")
@@ -51,13 +52,20 @@ class AskedVerb(Generic[P, Step, Result]):
     def __init__(self, steps: Callable[..., Generator[Step, Any, Result]]) -> None:
         """A verb of ``steps``, whose first argument is the client."""
 
+        def begun(client: object, args: Any, kwargs: Any) -> Generator[Step, Any, Result]:
+            try:
+                return steps(client, *args, **kwargs)
+            except TypeError:
+                check_call(wait.__name__, own_signature(wait), args, kwargs)
+                raise
+
         @wraps(steps)
         def wait(client: Waits[Step], /, *args: P.args, **kwargs: P.kwargs) -> Result:
-            return client.run(steps(client, *args, **kwargs))
+            return client.run(begun(client, args, kwargs))
 
         @wraps(steps)
         async def await_(client: Awaits[Step], /, *args: P.args, **kwargs: P.kwargs) -> Result:
-            return await client.run(steps(client, *args, **kwargs))
+            return await client.run(begun(client, args, kwargs))
 
         self.__doc__ = steps.__doc__
         self.__wrapped__ = steps
@@ -67,8 +75,10 @@ class AskedVerb(Generic[P, Step, Result]):
     def __set_name__(self, owner: type[object], name: str) -> None:
         # Help tells of the verb and its result, and not of the steps to it.
         forms: tuple[Callable[..., object], ...] = (self._wait, self._await)
+        for one in (*forms, self.__wrapped__):
+            one.__name__, one.__qualname__ = name, f"{owner.__qualname__}.{name}"
+            one.__module__ = owner.__module__
         for form in forms:
-            form.__name__, form.__qualname__ = name, f"{owner.__qualname__}.{name}"
             form.__signature__ = _result_told(self.__wrapped__)  # type: ignore[attr-defined]
 
     @overload

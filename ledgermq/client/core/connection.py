@@ -9,6 +9,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from ledgermq.client.core.keys import ClientKeys
+from ledgermq.hosts.socket_monitor import monitor_of
 from ledgermq.model.errors import ProtocolError
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -20,12 +21,13 @@ MESSAGE_SIZE_MAX = 80 * 1024 * 1024
 HEARTBEAT_MS = 2_000
 MESSAGES_QUEUED_MAX = 16_384
 
-_ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_ENDED = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _ENDED |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 # Plain integers: an enumeration's operators cost more than the question to ZeroMQ.
 POLLIN, _NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
 _NOT_LAST = _NOBLOCK | int(zmq.SNDMORE)
+_NEVER = -1
 MONITOR_S = 0.001
 """The monitor is looked at no more often: the descriptors wake a poller, and stay readable."""
 
@@ -35,11 +37,13 @@ class NodeConnection(Protocol):
 
     Attributes:
         is_locked_out: the node does not let this client in.
+        was_cut_off: it has ended while keys were exchanged, and nothing was said why.
         stays_readable: the descriptors tell of what waits until it is taken, whatever is called
             meanwhile.
     """
 
     is_locked_out: bool
+    was_cut_off: bool
     stays_readable: bool
 
     @property
@@ -65,21 +69,20 @@ class NodeConnection(Protocol):
 
 
 class ZmqConnection:
-    """A DEALER, and what its monitor tells of its end."""
+    """A DEALER, and what its monitor tells of its end; one attempt, and no second.
 
-    def __init__(
-        self, context: Context, endpoint: str, keys: ClientKeys | None, *, tries_once: bool = False
-    ) -> None:
-        """Connects in the background.
+    A client that is not used for long reads no monitor. ZeroMQ would connect again and again
+    meanwhile, and wait for room in the monitor in the thread that all sockets of the process share.
+    """
 
-        Args:
-            tries_once: it has ended, too, when nobody takes the connection.
+    def __init__(self, context: Context, endpoint: str, keys: ClientKeys | None) -> None:
+        """Connects in the background; it has ended, too, when nobody takes the connection.
 
         Raises:
             ProtocolError: the endpoint can never be connected.
             OSError: no socket can be made now; mostly the process has no descriptors left.
         """
-        self.is_locked_out = False
+        self.is_locked_out = self.was_cut_off = False
         self.stays_readable = False
         self._look_at = 0.0
         try:
@@ -90,8 +93,7 @@ class ZmqConnection:
         socket.setsockopt(zmq.SNDHWM, MESSAGES_QUEUED_MAX)
         socket.setsockopt(zmq.RCVHWM, MESSAGES_QUEUED_MAX)
         socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_SIZE_MAX)
-        socket.setsockopt(zmq.RECONNECT_IVL, 20)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+        socket.setsockopt(zmq.RECONNECT_IVL, _NEVER)
         if endpoint.startswith("tcp://"):
             socket.setsockopt(zmq.IPV6, 1)
             socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
@@ -101,9 +103,8 @@ class ZmqConnection:
                 socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
                 socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
         # Before it connects: an end that comes at once would be missed.
-        self._ended = _ENDED | (zmq.EVENT_CONNECT_RETRIED if tries_once else 0)
         try:
-            self._monitor = socket.get_monitor_socket(self._ended)
+            self._monitor = monitor_of(socket, _ENDED)
         except zmq.ZMQError as error:
             socket.close(0)
             raise _no_socket(error) from error
@@ -161,9 +162,11 @@ class ZmqConnection:
         ended = False
         while zmq.zmq_poll(self._monitored, 0):
             event = parse_monitor_message(self._monitor.recv_multipart(_NOBLOCK))
-            ended = ended or bool(event["event"] & self._ended)
+            ended = ended or bool(event["event"] & _ENDED)
             if event["event"] & _REFUSED:
                 self.is_locked_out = True
+            elif event["event"] & zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                self.was_cut_off = True
         return ended
 
     def close(self, linger_ms: int) -> None:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from pathlib import Path
@@ -42,7 +43,7 @@ def load_client_keys(path: str) -> ClientKeys:
         raise ConfigError(
             "keys of the client not read", file=path, reason=error.strerror
         ) from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if hasattr(os, "geteuid") and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(
             "others can read or change the keys: chmod 600, and make new ones if others may have"
             " read them",

@@ -34,7 +34,14 @@ from ledgermq.client.core.keys import ClientKeys
 from ledgermq.client.core.link import NEVER, REOPEN_MS_MAX, FoundLink, Link, keys_of
 from ledgermq.client.forks import OfOneProcess
 from ledgermq.hosts.host_name import HostName
-from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError, ProtocolError
+from ledgermq.model.errors import (
+    ConfigError,
+    LedgerError,
+    NameUnknownError,
+    NotLeaderError,
+    ProtocolError,
+    UnreachableError,
+)
 from ledgermq.model.group_epoch import epoch_of, least_term
 from ledgermq.wire.header import Kind
 from ledgermq.wire.session import NOT_TOLD, SpokenFor, Standing, Welcome
@@ -162,7 +169,9 @@ class NamedNodes:
         self._ask_at = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, LOOK_UP_S_MAX)
         if host.is_unknown and not host.addresses:
-            self.error = ConfigError(f"name of a node not resolved: {host.failure}", name=host.name)
+            self.error = NameUnknownError(
+                f"name of a node not resolved: {host.failure}", name=host.name
+            )
 
 
 class _Member:
@@ -207,8 +216,8 @@ class _Member:
                     self.take_role(parts)
                 elif self.is_asked:
                     answers.append(parts)
-        except ProtocolError:
-            has_ended = link.lose(now)
+        except ProtocolError as error:
+            has_ended = link.lose(now, str(error))
         has_ended = link.advance(now) or has_ended
         self.note_greeting()
         if has_ended and self.is_asked:
@@ -237,7 +246,7 @@ class _Member:
         if link.failure is not None:
             text = str(link.failure)
         elif standing is None:
-            text = "no answer"
+            text = f"no answer ({link.ended_by})" if link.ended_by else "no answer"
         else:
             leader = f"leader {standing.leader}" if standing.leader else "no leader known"
             text = f"{standing.role} in term {standing.term}, {leader}"
@@ -275,6 +284,7 @@ class Group(OfOneProcess):
             link.share_ids(self._ids)
         self._members = [_Member(link) for link in links]
         self._named = tuple(named)
+        self._has_answered = False
         self._is_of_one_name = not links and len(named) == 1
         self._generation_of_left = 0
         self._leader: _Member | None = None
@@ -294,18 +304,28 @@ class Group(OfOneProcess):
 
     @property
     def failure(self) -> LedgerError | None:
-        """Why no session can ever stand with any of the nodes, if that is known."""
+        """Why no session can stand with any of the nodes, if that is known; see ``Link``."""
         if self._left is not None:
             return self._left
+        found: list[LedgerError] = []
         for member in self._members:
             if member.link.failure is None:
                 return None
+            found.append(member.link.failure)
         for names in self._named:
-            if names.error is None and not names.addresses:
+            if names.addresses:
+                continue
+            if names.error is None:
                 return None
-        if self._members:
-            return self._members[0].link.failure
-        return self._named[0].error if self._named else None
+            found.append(names.error)
+        if len(found) < 2:
+            return found[0] if found else None
+        # What stays as it is says more than who may only not have begun yet.
+        worst = min(found, key=lambda error: error.retriable)
+        if not isinstance(worst, UnreachableError):
+            return worst
+        others = [str(error) for error in found if error is not worst]
+        return type(worst)(worst.message, **worst.details, others=others)
 
     @property
     def generation(self) -> int:
@@ -424,7 +444,7 @@ class Group(OfOneProcess):
         nodes = [member.says() for member in self._members]
         nodes += [names.says() for names in self._named if not names.addresses]
         return self.failure or NotLeaderError(
-            "no node leads, as far as can be seen from here; nothing was stored", nodes=nodes
+            "no node leads, as far as can be seen from here", nodes=nodes
         )
 
     def _look_at_names(self, now: float) -> None:
@@ -455,6 +475,8 @@ class Group(OfOneProcess):
             if address not in known:
                 link = names.link_to(address)
                 link.share_ids(self._ids)
+                if self._has_answered:
+                    link.trust()
                 link.take_time(ms_max=REOPEN_MS_MAX if self._leader is None else PATIENT_MS)
                 self._members.append(_Member(link, names, address))
 
@@ -519,6 +541,11 @@ class Group(OfOneProcess):
         """Take the leader that the nodes tell of; true when another one led before."""
         self._has_news = False
         known = [member.standing for member in self._members if member.standing is not None]
+        if known and not self._has_answered:
+            # Whoever is away from now on is waited for, also where it comes back elsewhere.
+            self._has_answered = True
+            for member in self._members:
+                member.link.trust()
         if not known:
             # A group that was made anew begins with low terms again.
             self._term = least_term(self._epoch)
@@ -567,15 +594,17 @@ def broker_link(
     client: str,
     group: str = "",
     speaks_for: SpokenFor | None = None,
+    is_watchful: bool = True,
 ) -> AnyLink:
     """The link to the broker of the only node, or of the leader.
 
     Args:
         group: the subscription group that its pulls are for; empty for none.
         speaks_for: see ``Link``.
+        is_watchful: it fails at once where nobody is there at first; see ``link.py``.
     """
 
-    def to(place: Address, keys: ClientKeys | None, *, tries_once: bool = False) -> Link:
+    def to(place: Address, keys: ClientKeys | None) -> Link:
         return Link(
             context,
             place.consume,
@@ -583,7 +612,7 @@ def broker_link(
             group=group,
             keys=keys,
             speaks_for=speaks_for,
-            tries_once=tries_once,
+            is_watchful=is_watchful,
         )
 
     return to(places[0], keys_of(places[0])) if is_one_node(places) else _group(places, to)
@@ -592,10 +621,10 @@ def broker_link(
 def writer_group(context: Context, places: Sequence[Address], *, client: str) -> Group:
     """The link to the writer of the leader; where the writers are is asked when it is not known."""
 
-    def to(place: Address, keys: ClientKeys | None, *, tries_once: bool = False) -> Link:
+    def to(place: Address, keys: ClientKeys | None) -> Link:
         if place.produce:
             return Link(context, place.produce, client=client, keys=keys, is_writers=True)
-        return FoundLink(context, place, client=client, keys=keys, tries_once=tries_once)
+        return FoundLink(context, place, client=client, keys=keys)
 
     return _group(places, to)
 
@@ -611,7 +640,7 @@ def _group(places: Sequence[Address], to: Callable[..., Link]) -> Group:
     for place in places:
         keys = keys_of(place)
         if place.name:
-            named.append(NamedNodes(place, partial(to, keys=keys, tries_once=True)))
+            named.append(NamedNodes(place, partial(to, keys=keys)))
         else:
             links.append(to(place, keys))
     return Group(links, named)

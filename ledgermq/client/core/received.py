@@ -1,14 +1,15 @@
 """Received messages: a view of one answer, decoded as far as somebody looks.
 
 Records are laid out as in ``formats/records/message.py``. A ``ReceivedMessage`` keeps the whole
-answer alive; ``bytes(message.body)`` is what to keep for long.
+answer alive; ``message.body`` is what to keep for long.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Self, overload
+from typing import Any, Self, overload
 
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.records.body_compression import BodyStart, body_start, plain_body
@@ -27,7 +28,7 @@ from ledgermq.formats.records.message import (
 )
 from ledgermq.formats.records.message_id import OffsetId, encode_offset_id
 from ledgermq.formats.records.properties import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, decode_properties
-from ledgermq.model.errors import BodyUnreadableError, CorruptLogError
+from ledgermq.model.errors import BodyUnreadableError, CorruptLogError, MessageIllegalError
 from ledgermq.model.names.group_topics import RETRY_PREFIX
 from ledgermq.wire.pull_frame import Pulled, PullStatus
 
@@ -168,22 +169,48 @@ class ReceivedMessage:
         return bool(self._head[7] & COMPRESSED)
 
     @property
-    def body(self) -> memoryview:
-        """The application's bytes; of a compressed body a new copy on each call.
+    def body(self) -> bytes:
+        """The application's bytes, a new copy on each call.
 
         Raises:
-            CorruptLogError: they are not those that the producer sent.
-            BodyUnreadableError: they are compressed, and cannot be decompressed; ``stored_body``
-                has them as they are.
+            CorruptLogError, BodyUnreadableError: as from ``body_view``.
         """
-        body = self._checked_body()
-        if not self._head[7] & COMPRESSED:
-            return body
+        return bytes(self._plain_body())
+
+    def text(self, encoding: str = "utf-8") -> str:
+        """The body as a text.
+
+        Raises:
+            MessageIllegalError: it is none in this encoding.
+            CorruptLogError, BodyUnreadableError: as from ``body_view``.
+        """
         try:
-            return memoryview(plain_body(body, self._head[7]))
-        except BodyUnreadableError as error:
-            error.details["queue_offset"] = self.queue_offset
-            raise
+            return str(self.body_view, encoding)
+        except UnicodeDecodeError as error:
+            raise self._illegal(f"body is no text in {encoding}", at=error.start) from error
+
+    def json(self) -> Any:
+        """The value that the body is the JSON of, in UTF-8, UTF-16 or UTF-32.
+
+        Raises:
+            MessageIllegalError: it is no JSON, or one too deep to be read.
+            CorruptLogError, BodyUnreadableError: as from ``body_view``.
+        """
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            raise self._illegal("body is no JSON", reason=str(error)) from error
+
+    @property
+    def body_view(self) -> memoryview:
+        """``body`` without a copy, if it is not compressed: a view that keeps the answer alive.
+
+        Raises:
+            CorruptLogError: it is not what the producer sent.
+            BodyUnreadableError: it is compressed, and cannot be decompressed; ``stored_body`` has
+                it as it is.
+        """
+        return memoryview(self._plain_body())
 
     def body_start(self, size_max: int) -> BodyStart:
         """The first ``size_max`` bytes of the body, and whether that is all of it.
@@ -209,7 +236,7 @@ class ReceivedMessage:
             CorruptLogError: its bytes are not those that the producer sent.
         """
         try:
-            self.body.release()
+            self.body_view.release()
         except BodyUnreadableError as error:
             return error
         return None
@@ -246,6 +273,25 @@ class ReceivedMessage:
             f"ReceivedMessage(topic={self.topic!r}, queue_id={self.queue_id},"
             f" queue_offset={self.queue_offset}, size={self._head[0]})"
         )
+
+    def _illegal(self, text: str, **details: object) -> MessageIllegalError:
+        return MessageIllegalError(
+            text,
+            topic=self.topic,
+            queue_id=self.queue_id,
+            queue_offset=self.queue_offset,
+            **details,
+        )
+
+    def _plain_body(self) -> bytes | bytearray | memoryview:
+        body = self._checked_body()
+        if not self._head[7] & COMPRESSED:
+            return body
+        try:
+            return plain_body(body, self._head[7])
+        except BodyUnreadableError as error:
+            error.details["queue_offset"] = self.queue_offset
+            raise
 
     def _checked_body(self) -> memoryview:
         """The body as it is stored.

@@ -18,6 +18,7 @@ from ledgermq.model.errors import (
     StaleGenerationError,
     TimedOutError,
 )
+from ledgermq.model.names.answer_keys import PAYLOAD
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.session import (
     Standing,
@@ -118,9 +119,11 @@ def call_result(request: Request) -> dict[str, object]:
         LedgerError: it refused, or did not answer.
     """
     parts = request.answer()
-    if len(parts) != 2:
+    if len(parts) not in (2, 3):
         raise ProtocolError("RESULT without a body", parts=len(parts))
     told = decode_body(parts[1])
+    if len(parts) == 3:
+        told[PAYLOAD] = memoryview(parts[2])
     as_of = told.pop("as_of", None)
     request.as_of = as_of if isinstance(as_of, dict) else None
     return told
@@ -190,6 +193,13 @@ class RequestPipeline:
             if asked is request:
                 del self._asked[request_id]
                 return
+
+    def id_of(self, request: Request) -> int | None:
+        """By which number the node knows a question that it has not answered; None: by none now."""
+        for request_id, asked in self._asked.items():
+            if asked is request:
+                return request_id
+        return None
 
     def abandon(self, error: LedgerError) -> None:
         """Finish all questions with ``error``: the client is closed."""

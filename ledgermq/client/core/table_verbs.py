@@ -16,9 +16,10 @@ from ledgermq.verbs.verb import RowsVerb, Told, Verb
 def verb(make: Callable[P, Verb[Told]]) -> AskedVerb[P, Request, Told]:
     """A verb as a method, which takes what the struct of the verb takes."""
 
-    @wraps(make)
+    # What a struct has beside its help is none of the method's.
+    @wraps(make, assigned=("__doc__",), updated=())
     def of_client(client: object, /, *args: P.args, **kwargs: P.kwargs) -> Steps[Told]:
-        return (yield from asking(make(*args, **kwargs)))
+        return asking(make(*args, **kwargs))
 
     # What it wraps is a struct, and no function with these steps.
     del of_client.__wrapped__

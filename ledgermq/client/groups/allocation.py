@@ -195,13 +195,13 @@ def _ordered(members: Iterable[str], queues: int, turn: str) -> list[str]:
     turn's name get more by the next one's. The hash of RocketMQ's keys counts up with a name's last
     character: so loads are even over groups that are called ``orders-1``, ``orders-2`` and so on.
     """
-    ordered = sorted(members, key=_java_order)
+    ordered = sorted(members, key=java_order)
     if queues and ordered and all(name.endswith(OF_ALL_GROUPS) for name in ordered):
         first = java_hash(turn) * (queues % len(ordered)) % len(ordered)
         ordered = ordered[first:] + ordered[:first]
     return ordered
 
 
-def _java_order(text: str) -> bytes:
+def java_order(text: str) -> bytes:
     """Sorts as Java's ``String.compareTo`` does."""
     return text.encode("utf-16-be", "surrogatepass")

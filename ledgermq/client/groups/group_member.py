@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, get_args
 from ledgermq.client.core.address import Address, local_host
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, Steps
+from ledgermq.client.core.wrong_calls import check_numbers
 from ledgermq.client.groups.allocation import Strategy, TopicQueue, check_strategy
 from ledgermq.client.groups.group_reader import (
     GroupReader,
@@ -100,13 +101,7 @@ class GroupOptions:
         check_begin(self.start)
         if self.model == "broadcasting" and self.ordered:
             raise ConfigError("queues are not shared in broadcasting mode: ordered says nothing")
-        if not 1 <= self.poll_interval_max_s <= 86_400:
-            raise ConfigError(
-                "poll_interval_max_s out of range",
-                value=self.poll_interval_max_s,
-                minimum=1,
-                limit=86_400,
-            )
+        check_numbers(self, {"poll_interval_max_s": (1, 86_400)})
 
 
 class Subscriptions:
@@ -119,26 +114,26 @@ class Subscriptions:
         self._topics: dict[str, MessageFilter] = {}
         self._is_fixed = False
 
-    def add(self, topics: str | Sequence[str], expression: str | MessageFilter) -> None:
+    def add(self, topics: str | Sequence[str], wanted: MessageFilter) -> None:
         """Read these topics, too.
 
         Raises:
             ConfigError: the member has begun, or no topic is named.
-            FilterIllegalError: there is no tag in ``expression``.
         """
-        names = [topics] if isinstance(topics, str) else list(topics)
-        if not all(isinstance(name, str) for name in names):
+        names = [topics] if isinstance(topics, str) else topics
+        if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
             raise ConfigError("topic is not a text", topics=topics)
+        names = list(names)
         if self._is_fixed:
             raise ConfigError("subscribe before the first poll", topics=names)
         if not all(names) or not names:
             raise ConfigError("no topic to subscribe to", topics=names)
-        wanted = (
-            expression
-            if isinstance(expression, MessageFilter)
-            else MessageFilter.by_tags(expression)
-        )
         self._topics |= dict.fromkeys(names, wanted)
+
+    @property
+    def are_there(self) -> bool:
+        """Whether there are topics."""
+        return bool(self._topics)
 
     def fixed(self) -> dict[str, MessageFilter]:
         """The topics, from now on for good.
@@ -492,7 +487,11 @@ def _make_folders(folder: Path) -> None:
             one.mkdir(0o700 if one is folder else 0o777)
         except FileExistsError:
             # Another process was faster; of another account it is no folder of ours.
-            if not one.is_dir() or one.stat().st_uid not in (0, os.geteuid()):
+            if not one.is_dir():
+                raise
+            owner = one.stat().st_uid
+            # Where no file has one all are root's.
+            if owner and owner != os.geteuid():
                 raise
         _sync(one.parent)
 
@@ -504,16 +503,19 @@ def _replace(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    fresh.rename(path)
+    fresh.replace(path)
     _sync(path.parent)
 
 
 def _private(name: str, flags: int) -> int:
     # A link in the place of a file that is about to be made is somebody else's: an error.
-    return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
 
 
 def _sync(folder: Path) -> None:
+    if not hasattr(os, "O_DIRECTORY"):
+        # Folders cannot be opened here, nor made durable.
+        return
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -30,6 +30,21 @@ class RebalanceListener:
         """
 
 
+def checked_listener(listener: RebalanceListener | None) -> RebalanceListener:
+    """``listener``, or one that does nothing.
+
+    Raises:
+        ConfigError: it lacks a method, which would be found when queues come or go.
+    """
+    if listener is None:
+        return RebalanceListener()
+    methods = (name for name in vars(RebalanceListener) if name.startswith("on_"))
+    missing = [name for name in methods if not callable(getattr(listener, name, None))]
+    if missing:
+        raise ConfigError("listener is no RebalanceListener", listener=listener, missing=missing)
+    return listener
+
+
 class GroupNotice(NamedTuple):
     """What a member in one of several groups of brokers is told."""
 

@@ -15,11 +15,12 @@ from ledgermq.client.core.nodes import AnyLink, broker_link
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import RequestPipeline, Steps
+from ledgermq.client.core.wrong_calls import warn_of
 from ledgermq.client.first_contact import FirstContact, link_group, nodes_of
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupMember, GroupOptions, Subscriptions, client_id
-from ledgermq.client.groups.rebalance_listener import RebalanceListener
-from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset
+from ledgermq.client.groups.rebalance_listener import RebalanceListener, checked_listener
+from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset, checked_filter
 from ledgermq.client.reading.start_offsets import checked_group
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 
@@ -67,25 +68,36 @@ class Subscriber(FirstContact):
         self._link = self._new_link(self.name)
         self._tracing = tracing
         self._reader = Reader(self.group, self.name)
-        self._listener = listener or RebalanceListener()
+        self._listener = checked_listener(listener)
         self._subscriptions = Subscriptions()
         self._member: GroupMember | None = None
         self._begin_contact(one_group=one_group)
 
     def subscribe(
-        self, topics: str | Sequence[str], expression: str | MessageFilter = ALL_TAGS
+        self,
+        topics: str | Sequence[str],
+        tag: str | MessageFilter = ALL_TAGS,
+        *,
+        filter: MessageFilter | None = None,
+        expression: str | MessageFilter | None = None,
     ) -> None:
         """Read ``topics``, too; in a cluster in each group of nodes that has one of them.
 
         Args:
-            expression: ``*``, tags divided by ``||``, or a filter, also one by SQL-92 expression.
-                All members should want the same.
+            tag: ``*``, or tags divided by ``||``. All members should want the same.
+            filter: which messages are wanted, in place of ``tag``; also by SQL-92 expression.
+            expression: the old name of both, for one release more.
 
         Raises:
-            ConfigError: the consumer has begun already.
-            FilterIllegalError: there is no tag in ``expression``.
+            ConfigError: the consumer has begun already, or there are both a tag and a filter.
+            FilterIllegalError: there is no tag in ``tag``.
         """
-        self._subscriptions.add(topics, expression)
+        if expression is not None:
+            warn_of("expression", "tag, or filter", stacklevel=3)
+            tag = expression
+        # A filter in the place of a tag is an old way, too.
+        wanted = tag if isinstance(tag, MessageFilter) else checked_filter(tag, filter)
+        self._subscriptions.add(topics, wanted)
 
     def groups(self) -> list[str]:
         """Names of the groups of nodes in which it is a member now."""
@@ -183,6 +195,6 @@ class Subscriber(FirstContact):
         )
         return member
 
-    def _new_link(self, client: str) -> AnyLink:
+    def _new_link(self, client: str, *, is_watchful: bool = True) -> AnyLink:
         context: Context = zmq.Context.instance()
-        return broker_link(context, self._places, client=client)
+        return broker_link(context, self._places, client=client, is_watchful=is_watchful)

@@ -15,6 +15,7 @@ from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import route_of
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, call_request, call_result
+from ledgermq.client.core.wrong_calls import check_numbers
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
@@ -65,17 +66,14 @@ class ConsumerOptions:
             raise ConfigError(
                 "read_from is no kind of node", value=self.read_from, allowed=get_args(ReadFrom)
             )
-        limits = {
+        limits: dict[str, tuple[float, float]] = {
             "messages_max": (1, MESSAGES_MAX),
             "bytes_max": (1, BYTES_MAX),
             "hold_ms": (0, HOLD_MS_MAX),
             "prefetch": (1, 1_000),
             "timeout_s": (0.001, 86_400),
         }
-        for name, (low, high) in limits.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"{name} out of range", value=value, minimum=low, limit=high)
+        check_numbers(self, limits)
 
 
 class OffsetReset(NamedTuple):
@@ -418,17 +416,17 @@ def pulled_batch(topic: str, queue_id: int, request: Request) -> MessageBatch:
     return MessageBatch(topic, queue_id, pulled, records)
 
 
-def checked_filter(tags: str, wanted: MessageFilter | None) -> MessageFilter:
+def checked_filter(tag: str, wanted: MessageFilter | None) -> MessageFilter:
     """What a consumer was told to want, by either of two arguments.
 
     Raises:
         ConfigError: both were given.
-        FilterIllegalError: there is no tag in ``tags``.
+        FilterIllegalError: there is no tag in ``tag``.
     """
     if wanted is None:
-        return MessageFilter.by_tags(tags)
+        return MessageFilter.by_tags(tag)
     if not isinstance(wanted, MessageFilter):
-        raise ConfigError("filter is no MessageFilter: tags are another argument", filter=wanted)
-    if tags != ALL_TAGS:
-        raise ConfigError("tags and filter were both given", tags=tags, filter=wanted.expression)
+        raise ConfigError("filter is no MessageFilter: tag is another argument", filter=wanted)
+    if tag != ALL_TAGS:
+        raise ConfigError("tag and filter were both given", tag=tag, filter=wanted.expression)
     return wanted

@@ -48,7 +48,7 @@ def received_as_json(message: ReceivedMessage, *, body_max: int | None = None) -
             start = message.body_start(body_max)
             body, is_whole = memoryview(start.content), start.is_whole
         else:
-            body = message.body
+            body = message.body_view
             size = len(body)
     except BodyUnreadableError as error:
         fault = error

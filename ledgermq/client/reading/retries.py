@@ -51,14 +51,25 @@ class GivenBack(NamedTuple):
         return self.topic.startswith(DEAD_LETTER_PREFIX)
 
 
+def check_received(message: object) -> None:
+    """Refuse what a consumer has not given.
+
+    Raises:
+        ConfigError: it is none of its messages.
+    """
+    if not isinstance(message, ReceivedMessage):
+        raise ConfigError("what is given back is a message that a consumer gave", given=message)
+
+
 def give_back_request(
     message: ReceivedMessage, group: str, *, delay_level: int, times_max: int | None
 ) -> Request:
     """The question that gives ``message`` back; asked again, it is known to be the same.
 
     Raises:
-        ConfigError: a number is out of range.
+        ConfigError: a number is out of range, or it is no message.
     """
+    check_received(message)
     if not DEAD <= delay_level <= LEVEL_MAX:
         raise ConfigError(
             "delay_level out of range", value=delay_level, minimum=DEAD, limit=LEVEL_MAX
@@ -232,11 +243,19 @@ and all before it in its queue; all that was given so far."""
 def marked(
     marks: Marks, topic: str, reading: Callable[[], Reading]
 ) -> dict[str, Mapping[int, int]]:
-    """The offsets to commit, by topic and queue id."""
+    """The offsets to commit, by topic and queue id.
+
+    Raises:
+        ConfigError: they are none.
+    """
     if marks is None:
         return dict(reading().positions())
     if isinstance(marks, MessageBatch):
         return {marks.topic: {marks.queue_id: marks.next_offset}} if len(marks) else {}
     if isinstance(marks, ReceivedMessage):
         return {marks.stored_topic: {marks.queue_id: marks.queue_offset + 1}}
+    if not isinstance(marks, Mapping):
+        raise ConfigError(
+            "what is committed is neither a message, a batch, nor offsets by queue id", given=marks
+        )
     return {topic: marks}

@@ -8,6 +8,7 @@ from typing import Literal
 from ledgermq.client.core.questions import group_offset, offset_since, queue, route
 from ledgermq.client.core.requests import Steps
 from ledgermq.model.errors import ConfigError, TopicUnknownError
+from ledgermq.model.limits import GROUP_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_NAME
 
 Start = Literal["stored", "first", "last"] | int | Mapping[int, int]
 """Where to begin: the group's committed offsets (``first`` for a queue without one), the first or
@@ -80,13 +81,33 @@ def checked_group(group: str | None) -> str:
     """The group of a consumer.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: it has none, or one that nobody can have.
     """
     if not group:
         raise ConfigError("consumer has no group: give group=… to keep offsets in the broker")
     if not isinstance(group, str):
         raise ConfigError("group is not a text", group=group)
+    if len(group) > GROUP_SIZE_MAX:
+        raise ConfigError("group is too long", group=group, limit=GROUP_SIZE_MAX)
+    if TOPIC_NAME.fullmatch(group) is None:
+        raise ConfigError(
+            "group has a character that is not allowed", group=group, allowed=TOPIC_CHARACTERS
+        )
     return group
+
+
+def checked_queues(queues: Iterable[int] | None) -> list[int] | None:
+    """The queues that a consumer was told to read; None: all.
+
+    Raises:
+        ConfigError: there is none, or one is no number.
+    """
+    if queues is None:
+        return None
+    found = list(queues) if isinstance(queues, Iterable) else [queues]
+    if not found or not all(type(one) is int for one in found):
+        raise ConfigError("queues are no numbers of queues; all are read without", queues=queues)
+    return found
 
 
 def check_start(start: Start) -> Start:

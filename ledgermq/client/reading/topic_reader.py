@@ -17,6 +17,7 @@ from ledgermq.client.core.questions import group_commit, group_offset
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, Steps
+from ledgermq.client.core.wrong_calls import warn_of
 from ledgermq.client.first_contact import FirstContact, link_group, nodes_of
 from ledgermq.client.reading.pull_pipeline import (
     ConsumerOptions,
@@ -29,6 +30,7 @@ from ledgermq.client.reading.start_offsets import (
     Start,
     check_start,
     checked_group,
+    checked_queues,
     ending_offsets,
     starting_offsets,
 )
@@ -50,7 +52,7 @@ class TopicReader(FirstContact):
         group: str | None = None,
         queues: Iterable[int] | None = None,
         start: Start = "stored",
-        tags: str = ALL_TAGS,
+        tag: str = ALL_TAGS,
         filter: MessageFilter | None = None,
         name: str = "consumer",
         options: ConsumerOptions | None = None,
@@ -58,6 +60,7 @@ class TopicReader(FirstContact):
         tracing: ReadTraces | None = None,
         keys: Mapping[str, str] | None = None,
         one_group: bool = False,
+        tags: str | None = None,
     ) -> None:
         """A consumer, which connects when it is first used.
 
@@ -69,8 +72,8 @@ class TopicReader(FirstContact):
             queues: which queues to read, of one group; all, also later ones, when left out.
             start: where to begin with each queue: ``stored``, ``first``, ``last``, a time in epoch
                 ms, or queue offsets by queue id, which are of one group.
-            tags: ``*``, or tags divided by ``||``.
-            filter: which messages are wanted, in place of ``tags``; also by SQL-92 expression.
+            tag: ``*``, or tags divided by ``||``.
+            filter: which messages are wanted, in place of ``tag``; also by SQL-92 expression.
             name: of this client, as the node's operator sees it.
             retries: whether to read what the group was given back, too (``retry_later``); when left
                 out, a consumer with a group that reads all queues does. These messages come in
@@ -80,10 +83,15 @@ class TopicReader(FirstContact):
             keys: file of keys for a group of a cluster, by its name; see ``Producer``.
             one_group: read the group of the addresses alone, also where it is one of a cluster.
 
+            tags: the old name of ``tag``, for one release more.
+
         Raises:
             ConfigError: an argument cannot be used.
-            FilterIllegalError: there is no tag in ``tags``.
+            FilterIllegalError: there is no tag in ``tag``.
         """
+        if tags is not None:
+            warn_of("tags", "tag", stacklevel=3)
+            tag = tags
         if not isinstance(topic, str):
             raise ConfigError("topic is not a text", topic=topic)
         if group:
@@ -95,9 +103,9 @@ class TopicReader(FirstContact):
         context: Context = zmq.Context.instance()
         places = parse_addresses(nodes_of(address))
         self._link = broker_link(context, places, client=name, group=group or "")
-        self._filter = checked_filter(tags, filter)
+        self._filter = checked_filter(tag, filter)
         self._reads_retries = reads_retries(group, queues, retries)
-        self._queues = None if queues is None else list(queues)
+        self._queues = checked_queues(queues)
         self._start = check_start(start)
         self._tracing = tracing
         self._reader = Reader(group or "", name)

@@ -59,7 +59,7 @@ def delivery_of(
 
     Raises:
         MessageIllegalError: more than one is given, a number is negative, or the time is more than
-            a year ahead.
+            a year ahead; or what is given is no number, nor a time.
     """
     if not delay_level and delay is None and deliver_at is None:
         return AT_ONCE
@@ -67,20 +67,11 @@ def delivery_of(
     given = [delay_level != 0, delay is not None, deliver_at is not None]
     if sum(given) > 1:
         raise MessageIllegalError("give one of delay_level, delay and deliver_at")
+    if _is_no_number(delay_level):
+        raise MessageIllegalError("delay_level is no whole number", delay_level=delay_level)
     if delay_level < 0:
         raise MessageIllegalError("delay level is negative", delay_level=delay_level)
-    at_ms: int | None = None
-    if delay is not None:
-        delay_ms = delay if isinstance(delay, int) else delay // _MS
-        if delay_ms < 0:
-            raise MessageIllegalError("delay is negative", delay_ms=delay_ms)
-        at_ms = now_ms + delay_ms
-    elif isinstance(deliver_at, datetime):
-        if deliver_at.tzinfo is None:
-            raise MessageIllegalError("deliver_at has no zone", deliver_at=str(deliver_at))
-        at_ms = (deliver_at - datetime(1970, 1, 1, tzinfo=UTC)) // _MS
-    elif deliver_at is not None:
-        at_ms = deliver_at
+    at_ms = _time_ms(delay, deliver_at, now_ms)
     if at_ms is not None:
         at_ms = max(at_ms, 0)
         if at_ms > now_ms + DELIVERY_AHEAD_MS_MAX:
@@ -91,6 +82,35 @@ def delivery_of(
                 setting="none: it is a year",
             )
     return Delivery(delay_level, at_ms)
+
+
+def _time_ms(
+    delay: int | timedelta | None, deliver_at: int | datetime | None, now_ms: int
+) -> int | None:
+    """The time that is asked for, in epoch milliseconds."""
+    if delay is not None:
+        if not isinstance(delay, timedelta) and _is_no_number(delay):
+            raise MessageIllegalError(
+                "delay is no whole number of milliseconds, nor a timedelta", delay=delay
+            )
+        delay_ms = delay if isinstance(delay, int) else delay // _MS
+        if delay_ms < 0:
+            raise MessageIllegalError("delay is negative", delay_ms=delay_ms)
+        return now_ms + delay_ms
+    if isinstance(deliver_at, datetime):
+        if deliver_at.tzinfo is None:
+            raise MessageIllegalError("deliver_at has no zone", deliver_at=str(deliver_at))
+        return (deliver_at - datetime(1970, 1, 1, tzinfo=UTC)) // _MS
+    if deliver_at is not None and _is_no_number(deliver_at):
+        raise MessageIllegalError(
+            "deliver_at is no whole number of epoch milliseconds, nor a datetime",
+            deliver_at=deliver_at,
+        )
+    return deliver_at
+
+
+def _is_no_number(value: object) -> bool:
+    return isinstance(value, bool) or not isinstance(value, int)
 
 
 def level_of(properties: Properties) -> int:

@@ -1,7 +1,7 @@
 """Message options: all that an application may say of a message beside topic and body.
 
 There is one list for type checkers, the typed dictionaries, and one for Python, the arguments of
-``outgoing``: what no message has is refused as any function does it. One keyword more is a line in
+``outgoing``: what no message has is refused by the name of the verb. One keyword more is a line in
 both.
 """
 
@@ -12,9 +12,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypedDict, Unpack
 
+from ledgermq.client.core.wrong_calls import check_keywords
 from ledgermq.client.sending.delivery import AT_ONCE, Delivery, delivery_of
-from ledgermq.client.sending.outgoing import Body, OutgoingMessage, topic_bytes
+from ledgermq.client.sending.outgoing import (
+    Body,
+    OutgoingMessage,
+    check_bodies,
+    topic_bytes,
+)
 from ledgermq.formats.java_hash import java_hash
+from ledgermq.formats.records.priority import PRIORITY_MAX, queue_of
+from ledgermq.formats.records.properties import MESSAGE_GROUP, PRIORITY
 from ledgermq.model.errors import MessageIllegalError, TopicUnknownError
 
 
@@ -26,6 +34,7 @@ class RequestOptions(TypedDict, total=False):
     properties: Mapping[str, str] | None
     queue_id: int | None
     queue_key: str | None
+    message_group: str | None
 
 
 class HalfOptions(RequestOptions, total=False):
@@ -42,6 +51,7 @@ class BatchOptions(RequestOptions, total=False):
     delay_level: int
     delay: int | timedelta | None
     deliver_at: int | datetime | None
+    priority: int | None
 
 
 class MessageOptions(BatchOptions, total=False):
@@ -61,12 +71,14 @@ class QueueChoice:
         queue_id: the one to take, if the application says.
         key: messages of one key go to one queue, while the topic has the same number of queues.
         delivery: when they go there.
+        priority: the number of the queue, or of the last one.
     """
 
     topic: bytes
     queue_id: int | None = None
     key: str | None = None
     delivery: Delivery = AT_ONCE
+    priority: int | None = None
 
     def among(self, queues: int) -> int | None:
         """The queue that the application asks for, ``None`` when any will do.
@@ -89,52 +101,109 @@ class QueueChoice:
         if self.key is not None:
             # RocketMQ's SelectMessageQueueByHash: Java's remainder has the sign of the hash.
             return abs(java_hash(self.key)) % queues
+        if self.priority is not None:
+            return queue_of(self.priority, queues)
         return None
 
 
 def outgoing(
     topic: str,
     body: Body,
+    verb: str = "send",
+    /,
     *,
     tag: str | None = None,
     keys: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     queue_id: int | None = None,
     queue_key: str | None = None,
+    message_group: str | None = None,
     flag: int = 0,
     delay_level: int = 0,
     delay: int | timedelta | None = None,
     deliver_at: int | datetime | None = None,
     unique_id: str | None = None,
+    priority: int | None = None,
+    **strange: object,
 ) -> tuple[QueueChoice, OutgoingMessage]:
     """Where a message is to go, and the message.
 
+    Args:
+        verb: what has been called with these arguments.
+
     Raises:
-        MessageIllegalError: the topic cannot be one, or the message has two times of delivery, or
-            one that is out of range.
+        TypeError: there is an argument that no message has.
+        MessageIllegalError: the topic cannot be one, the message has two times of delivery, or one
+            that is out of range, its group is empty, or its priority is none or goes to a queue
+            that something else says.
     """
+    if strange:
+        check_options(strange, MessageOptions, verb)
+    if type(body) is not bytes:
+        check_bodies((type(body),))
+    if queue_id is not None and not isinstance(queue_id, int):
+        raise MessageIllegalError("queue_id is no whole number", queue_id=queue_id)
     delivery = AT_ONCE
     if delay_level or delay is not None or deliver_at is not None:
         delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
     if queue_key is not None and not isinstance(queue_key, str):
         raise MessageIllegalError("queue_key is not a text", queue_key=queue_key)
-    choice = QueueChoice(topic_bytes(topic), queue_id, queue_key, delivery)
+    if message_group is not None:
+        if not isinstance(message_group, str) or not message_group:
+            raise MessageIllegalError("message_group is no text", message_group=message_group)
+        if properties is None:
+            properties = {}
+        if isinstance(properties, Mapping):
+            properties = {**properties, MESSAGE_GROUP: message_group}
+        queue_key = message_group if queue_key is None else queue_key
+    if priority is not None:
+        if queue_id is not None or queue_key is not None or delivery is not AT_ONCE:
+            raise MessageIllegalError(
+                "a message with a priority has no queue, no key of one and no time of its own",
+                priority=priority,
+            )
+        properties = with_priority(properties, priority)
+    choice = QueueChoice(topic_bytes(topic), queue_id, queue_key, delivery, priority)
     return choice, OutgoingMessage(body, tag, keys, properties, flag, unique_id=unique_id)
+
+
+def with_priority(properties: Mapping[str, str] | None, priority: int) -> Mapping[str, str]:
+    """The properties of a message with a priority.
+
+    Raises:
+        MessageIllegalError: it is none.
+    """
+    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+        raise MessageIllegalError(
+            "priority out of range", priority=priority, minimum=0, limit=PRIORITY_MAX
+        )
+    if properties is None:
+        properties = {}
+    # What is no mapping is refused when the message is encoded.
+    is_one = isinstance(properties, Mapping)
+    return {**properties, PRIORITY: str(priority)} if is_one else properties
 
 
 def half_outgoing(
     topic: str, body: Body, **options: Unpack[HalfOptions]
 ) -> tuple[QueueChoice, OutgoingMessage]:
     """``outgoing`` of a message of a transaction, which is delivered when that is committed."""
-    return outgoing(topic, body, delay_level=0, delay=None, deliver_at=None, **options)
+    check_options(options, HalfOptions, "send")
+    return outgoing(topic, body, **options)
 
 
-def check_options(options: Mapping[str, object], declared: type) -> None:
+def shared_outgoing(
+    topic: str, verb: str, **options: Unpack[BatchOptions]
+) -> tuple[QueueChoice, OutgoingMessage]:
+    """``outgoing`` of the messages of a batch, which have no unique id in common."""
+    check_options(options, BatchOptions, verb)
+    return outgoing(topic, b"", verb, **options)
+
+
+def check_options(options: Mapping[str, object], declared: type, verb: str) -> None:
     """Refuse what a typed dictionary does not have, as Python refuses a keyword argument.
 
     Raises:
         TypeError: ``options`` has something else.
     """
-    strange = [name for name in options if name not in declared.__annotations__]
-    if strange:
-        raise TypeError(f"got an unexpected keyword argument {strange[0]!r}")
+    check_keywords(verb, options, declared.__annotations__)

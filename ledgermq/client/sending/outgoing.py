@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -48,6 +48,34 @@ class OutgoingMessage:
     flag: int = 0
     sys_flag: int = 0
     unique_id: str | None = None
+
+
+def check_bodies(kinds: Iterable[type]) -> None:
+    """Refuse bodies that are no bytes.
+
+    Raises:
+        MessageIllegalError: one of these types is another one.
+    """
+    for kind in kinds:
+        if not issubclass(kind, Body):
+            raise MessageIllegalError(
+                "body is no bytes: encode it, as text.encode() does", kind=kind.__name__
+            )
+
+
+def checked_bodies(messages: Sequence[Body] | Sequence[OutgoingMessage]) -> list[Body]:
+    """The bodies of the messages of a batch.
+
+    Raises:
+        MessageIllegalError: one is no bytes, or it is one body in place of several.
+    """
+    if isinstance(messages, str | Body):
+        raise MessageIllegalError(
+            "a batch is a list of bodies: one alone is sent by send", kind=type(messages).__name__
+        )
+    bodies = [one.body if isinstance(one, OutgoingMessage) else one for one in messages]
+    check_bodies(set(map(type, bodies)))
+    return bodies
 
 
 def check_unique_id(unique_id: str) -> str:
@@ -102,6 +130,8 @@ def properties_bytes(
     """
     if isinstance(keys, str):
         keys = (keys,)
+    if not isinstance(keys, Iterable):
+        raise MessageIllegalError("keys are not texts", keys=keys)
     try:
         items = tuple((properties or {}).items())
     except AttributeError:
@@ -117,6 +147,8 @@ def _properties_bytes(
 ) -> bytes:
     values: dict[str, str] = {}
     for name, value in items:
+        if not isinstance(name, str):
+            raise MessageIllegalError("property name is not a text", name=name)
         if name in _OWN_ARGUMENTS:
             raise MessageIllegalError(
                 "property has an argument of its own", name=name, use=_OWN_ARGUMENTS[name]
@@ -126,6 +158,8 @@ def _properties_bytes(
         values[TAGS] = tag
     if keys:
         for key in keys:
+            if not isinstance(key, str):
+                raise MessageIllegalError("key is not a text", key=key)
             if not key or " " in key:
                 raise MessageIllegalError("key is empty or has a space", key=key)
         values[KEYS] = " ".join(keys)
@@ -205,9 +239,13 @@ class Compressor:
 
         Args:
             shared: what those that are bare bodies have in common.
+
+        Raises:
+            MessageIllegalError: a body is no bytes.
         """
         above = self.above
-        if above is None or all(_size(one) < above for one in messages):
+        bodies = checked_bodies(messages)
+        if above is None or max(map(len, bodies), default=0) < above:
             return messages
         return [
             self.message(one if isinstance(one, OutgoingMessage) else replace(shared, body=one))
@@ -217,7 +255,3 @@ class Compressor:
 
 _LEVELS = {Compression.ZLIB: 5, Compression.LZ4: 0, Compression.ZSTD: 3}
 """RocketMQ's defaults."""
-
-
-def _size(message: Body | OutgoingMessage) -> int:
-    return len(message.body) if isinstance(message, OutgoingMessage) else len(message)

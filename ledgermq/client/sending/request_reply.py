@@ -59,6 +59,8 @@ def request_properties(
         MessageIllegalError: ``properties`` has one of them, or the time is none.
     """
     given = check_own(properties)
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
+        raise MessageIllegalError("timeout of a request is no number of seconds", timeout=timeout_s)
     if not 0 < timeout_s <= REQUEST_TIMEOUT_S_MAX:
         raise MessageIllegalError(
             "timeout of a request out of range", timeout_s=timeout_s, limit=REQUEST_TIMEOUT_S_MAX

@@ -16,6 +16,7 @@ from ledgermq.client.core.connection import Part
 from ledgermq.client.core.link import NEVER, Link
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.results import FrameResult, SendResult
+from ledgermq.client.core.wrong_calls import check_numbers
 from ledgermq.client.sending.frames import AnyFuture, Frame, OneCallback, OpenFrame
 from ledgermq.client.sending.outgoing import Compressor
 from ledgermq.client.sending.record_encoder import Form, LoneRecord
@@ -23,7 +24,7 @@ from ledgermq.client.sending.send_future import SendFuture, Waiter
 from ledgermq.formats.records.host_address import Host, parse_host
 from ledgermq.model.errors import (
     BusyError,
-    ConfigError,
+    ClosedError,
     LedgerError,
     OutcomeUnknownError,
     ProtocolError,
@@ -72,7 +73,7 @@ class ProducerOptions:
 
     def __post_init__(self) -> None:
         self.compressor()
-        limits = {
+        limits: dict[str, tuple[float, float]] = {
             "linger_ms": (0, 60_000),
             "batch_bytes": (1, 8 * 1024 * 1024),
             "window_bytes": (1, 2**40),
@@ -80,10 +81,7 @@ class ProducerOptions:
             "timeout_s": (0.001, 86_400),
             "retries": (0, 1_000_000),
         }
-        for name, (low, high) in limits.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"{name} out of range", value=value, minimum=low, limit=high)
+        check_numbers(self, limits)
 
     def compressor(self) -> Compressor:
         """What compresses as these options say.
@@ -187,7 +185,7 @@ class SendPipeline:
     def no_room(self) -> LedgerError:
         """Why a message found no room in time."""
         if self.form is None:
-            return self.link.unreachable()
+            return self._not_sent()
         return BusyError(
             "messages without an outcome fill the producer's window",
             bytes=self.unanswered_bytes,
@@ -328,7 +326,7 @@ class SendPipeline:
 
     def abandon(self) -> None:
         """Fail everything that has no outcome; the producer is being closed."""
-        self.give_up(LedgerError("producer was closed before the message was sent"))
+        self.give_up(ClosedError("producer was closed before the message was sent"))
 
     def give_up(self, error: LedgerError) -> None:
         """Fail everything that has no outcome; what may be stored, as an unknown outcome."""
@@ -553,7 +551,7 @@ class SendPipeline:
         elif frame.refusal is not None:
             self._fail(frame, frame.refusal)
         elif self.link.welcome is None:
-            self._fail(frame, self.link.unreachable())
+            self._fail(frame, self._not_sent())
         else:
             self._fail(
                 frame,
@@ -562,6 +560,12 @@ class SendPipeline:
                     timeout_s=self.options.timeout_s,
                 ),
             )
+
+    def _not_sent(self) -> LedgerError:
+        error = self.link.unreachable()
+        # Others may have the same failure.
+        error.details = error.details | {"stored": "nothing"}
+        return error
 
     def _timed_out(self) -> TimedOutError:
         error = TimedOutError("no answer in time", timeout_s=self.options.timeout_s)

@@ -151,7 +151,7 @@ class Sender:
         if message.unique_id is not None:
             check_unique_id(message.unique_id)
         chosen = None
-        if choice.queue_id is not None or choice.key is not None:
+        if choice.queue_id is not None or choice.key is not None or choice.priority is not None:
             chosen = choice.among(queues)
         topic = choice.topic
         # Most have neither, and are not asked: this is the way of each single message.

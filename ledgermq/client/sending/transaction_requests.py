@@ -132,7 +132,7 @@ def _half_of(message: ReceivedMessage) -> HalfMessage:
     return HalfMessage(
         properties.get(REAL_TOPIC, ""),
         int(queue_id) if queue_id.isdecimal() else 0,
-        bytes(message.body),
+        message.body,
         properties,
         message.tag,
         message.keys,

@@ -14,7 +14,12 @@ from ledgermq.client.core.read_traces import Reader
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.sending.message_options import BatchOptions, HalfOptions, MessageOptions
-from ledgermq.client.sending.outgoing import Body, OutgoingMessage
+from ledgermq.client.sending.outgoing import (
+    Body,
+    OutgoingMessage,
+    check_bodies,
+    checked_bodies,
+)
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.formats.records.trace_record import (
@@ -236,6 +241,7 @@ class Tracing:
         Args:
             client: name of the producer; of a transactional one its group.
         """
+        check_bodies((type(body),))
         span = None
         if self._spans is not None:
             span, options["properties"] = self._spans.start_send(
@@ -253,6 +259,7 @@ class Tracing:
         Messages that have properties of their own have a span of their own, too, and carry its
         context; bare bodies carry that of the send.
         """
+        checked_bodies(messages)
         told = _told_of_all(messages, options.get("tag"), options.get("keys", ()))
         course_of = Sending(topic, client, _kind(options))
         if self._spans is None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from ledgermq.conversion.stream.log_facts import facts_of
-from ledgermq.conversion.stream.repository import LogPiece, Repository
+from ledgermq.conversion.stream.repository import LogPiece, Repository, TablePiece
 from ledgermq.conversion.stream.table_pieces import read_tables
 from ledgermq.model.errors import ConfigError
 from ledgermq.store.log_family import LogPart
@@ -26,7 +26,7 @@ PIECES_MAX = 16
 """Pieces of one file of the log that may be left as they are; more are put once more, as one piece.
 At the full rate of a disk there are fewer, and no byte goes twice."""
 
-Told = Callable[[int], None]
+Told = Callable[[int, int], None]
 
 
 class Streamed(NamedTuple):
@@ -44,11 +44,11 @@ class Streamed(NamedTuple):
 class LogStream:
     """Puts one log into one repository."""
 
-    def __init__(self, repository: Repository, *, told: Told = lambda _count: None) -> None:
+    def __init__(self, repository: Repository, *, told: Told = lambda _done, _all: None) -> None:
         """Go on with what is in ``repository``, which is that of the log.
 
         Args:
-            told: bytes that were put.
+            told: bytes that were put in a step, and how many there are to be put.
         """
         self._repository = repository
         self._told = told
@@ -70,6 +70,7 @@ class LogStream:
             # A member that gets its log anew has less for a while.
             return Streamed(0, self.end, 0)
         gap, size = 0, 0
+        begin = max(self.end, reader.first)
         for part in reader.parts:
             file_size = part.files.file_size if part.files.starts else 0
             for start in part.files.starts:
@@ -85,6 +86,7 @@ class LogStream:
                 end = file_end if is_sealed else committed
                 if taken < end:
                     size += self._put(reader, part, start, taken, end, follows=self.end)
+                    self._told(end - begin, committed - begin)
                 if is_sealed:
                     self._merge(reader, part, start)
         return Streamed(size, self.end, gap)
@@ -109,7 +111,6 @@ class LogStream:
             self.end = end
             if facts.records:
                 self._checked = facts.last_at, facts.last_size, facts.last_crc
-        self._told(end - taken)
         return end - taken
 
     def _merge(self, reader: LogReader, part: LogPart, start: int) -> None:
@@ -184,27 +185,29 @@ def keep_since(repository: Repository, since_ms: int, *, file_size: int) -> int:
         ConfigError, CorruptLogError, StorageError: as ``Repository.read``.
     """
     old = _old_files(repository, since_ms, file_size)
-    while old:
-        begin = old[-1][0] + file_size
-        first = _first_tables(repository, begin)
-        if first is not None:
-            break
+    newest = read_tables(repository, repository.tables[-1]) if old and repository.tables else None
+    # The later tables are, the later the log may begin with them.
+    while old and not (newest is not None and _serve(newest, old[-1][0] + file_size)):
         old.pop()
-    else:
+    if not old:
         return 0
-    pieces = [piece for _, parts in old for piece in parts]
-    for position in [at for at in repository.tables if at < first]:
+    begin = old[-1][0] + file_size
+    for position in list(repository.tables):
+        if position >= begin and _serve(read_tables(repository, position), begin):
+            break
         repository.delete_tables(position)
+    pieces = [piece for _, parts in old for piece in parts]
     repository.delete_log(pieces)
     return len(pieces)
 
 
-def _first_tables(repository: Repository, begin: int) -> int | None:
-    """The oldest tables for a log that begins at ``begin``; None when there are none."""
-    for position in repository.tables:
-        if position >= begin and read_tables(repository, position).ends_position >= begin:
-            return position
-    return None
+def _serve(tables: TablePiece, begin: int) -> bool:
+    """Whether a log that begins at ``begin`` can be restored with the tables; those that do not say
+    what they need are not taken for it.
+    """
+    return (
+        tables.manifest.end >= begin and tables.needed_from is not None and tables.serve_from(begin)
+    )
 
 
 def _old_files(

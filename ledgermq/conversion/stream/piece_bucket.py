@@ -166,17 +166,34 @@ def open_object(bucket: Bucket, key: str) -> BufferedReader:
     return BufferedReader(_ObjectBytes(bucket, key), BUFFER_BYTES)
 
 
+def read_range(bucket: Bucket, key: str, start: int, end: int) -> bytes:
+    """Bytes of the object ``key`` from ``start`` to ``end``, fewer where it ends before; one
+    request, and another one where an answer was cut off.
+
+    Raises:
+        FileNotFoundError, StorageError: as ``open_object``.
+    """
+    with _ObjectBytes(bucket, key, start, end) as file:
+        content = bytearray(end - start)
+        view, done = memoryview(content), 0
+        while done < len(view) and (count := file.readinto(view[done:])):
+            done += count
+        return bytes(view[:done])
+
+
 class _ObjectBytes(RawIOBase):
     """Invariant: what was read ends at ``_at``, where ``_stretch`` goes on, or nothing does."""
 
-    def __init__(self, bucket: Bucket, key: str) -> None:
+    def __init__(self, bucket: Bucket, key: str, start: int = 0, end: int | None = None) -> None:
         self._bucket = bucket
         self._key = key
-        self._at = 0
+        self._at = start
+        self._end = end
         self._stretches_left = TRIES
         self._reason = "it ends too early"
-        self._stretch = bucket.stretch(key, 0, FIRST_BYTES, version=None)
-        self._size = self._stretch.size
+        self._stretch = bucket.stretch(key, start, end or FIRST_BYTES, version=None)
+        size = self._stretch.size
+        self._size = size if end is None else min(end, size)
 
     def readable(self) -> bool:
         return True
@@ -204,7 +221,7 @@ class _ObjectBytes(RawIOBase):
             file = self._bucket.as_text(self._key)
             raise StorageError("object not read", file=file, reason=self._reason)
         version = self._stretch.version
-        self._stretch = self._bucket.stretch(self._key, self._at, None, version=version)
+        self._stretch = self._bucket.stretch(self._key, self._at, self._end, version=version)
 
     def close(self) -> None:
         self._stretch.close()

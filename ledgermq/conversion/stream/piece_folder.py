@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 ABOUT = "about"
 """The piece that says whose log a stream is of."""
+
+PIECES_MANIFEST = "manifest"
+"""The document by which a place of sealed pieces is told from a stream."""
 
 _PARTIAL = ".partial-"
 _WITHOUT_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -134,13 +138,20 @@ class PieceFolder:
         except OSError as error:
             raise _refused("not deleted", self._root / name, error) from error
 
-    def sweep(self) -> None:
-        """Delete what streams left that were killed while they put a piece."""
+    def sweep(self, *, older_than_s: float = 0) -> None:
+        """Delete what was left by who was killed while it put a piece.
+
+        Args:
+            older_than_s: leave what was written to since: where several may put pieces, one may
+                have begun a file, and not locked it yet.
+        """
+        before_s = time.time() - older_than_s
         for path in self._root.rglob(f"{_PARTIAL}*"):
             with suppress(OSError), path.open("rb") as file:
                 # One that is being written is locked.
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
+                if path.stat().st_mtime <= before_s:
+                    path.unlink()
 
 
 def missing_piece(where: str) -> CorruptLogError:

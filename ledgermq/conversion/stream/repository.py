@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import NamedTuple, cast
 
-from ledgermq.conversion.backup_manifest import OF_WHOM
+from ledgermq.conversion.backup_manifest import OF_WHOM, BackupManifest
 from ledgermq.conversion.stream.log_facts import StretchFacts
 from ledgermq.conversion.stream.piece_folder import ABOUT, PiecePlace, missing_piece
 from ledgermq.conversion.stream.sealed_piece import Bytes, Header, OpenedPiece, open_piece, seal
@@ -35,6 +35,30 @@ _VERSION, _VERSION_WITHOUT_STREAM = 2, 1
 _STREAM_SIZE = 16
 _STREAM = re.compile(f"(?:[0-9a-f]{{{2 * _STREAM_SIZE}}})?")
 _DIGITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TablePiece:
+    """What a piece of tables holds.
+
+    Attributes:
+        manifest: the store at that moment, without files.
+        ends_position: the log from here on tells the end of every queue; 0: the whole log does.
+        needed_from: the log from here on has all that the documents lack, and what waits for its
+            time; None: an earlier version put them, which did not say.
+        documents: by their path below the store's folder.
+    """
+
+    manifest: BackupManifest
+    ends_position: int
+    needed_from: int | None
+    documents: dict[str, bytes]
+
+    def serve_from(self, begin: int) -> bool:
+        """Whether a log that begins at ``begin`` has what the tables say nothing of."""
+        return begin == 0 or (
+            self.ends_position >= begin and (self.needed_from is None or self.needed_from >= begin)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +188,29 @@ class Repository:
                 found=found,
                 log=about,
             )
+
+    def is_of(self, manifest: BackupManifest) -> bool:
+        """Whether tables that say that may be of this log."""
+        about = self.about()
+        return all(getattr(manifest, one) == getattr(about, one) for one in OF_WHOM)
+
+    def tables_made(self, _run: LogRun, _end: int) -> TablePiece | None:
+        """Tables as of the position ``_end`` that the log itself tells; None where only those do
+        that were put.
+
+        Raises:
+            CorruptLogError, StorageError: the log cannot be read.
+        """
+        return None
+
+    def completed(self, tables: TablePiece, _run: LogRun, _end: int) -> TablePiece:
+        """The tables that were put, for a log from ``_run`` on up to the position ``_end``, with
+        what the repository knows more of than was put: ends of queues, and commands before the run.
+
+        Raises:
+            CorruptLogError, StorageError: what was put is not whole, or cannot be read.
+        """
+        return tables
 
     def put_log(
         self, piece: LogPiece, facts: StretchFacts, content: Bytes, *, follows: int

@@ -27,8 +27,14 @@ from ledgermq.conversion.stream.log_facts import (
     records_in,
     store_times,
 )
-from ledgermq.conversion.stream.repository import LogPiece, LogRun, Repository, StreamAbout
-from ledgermq.conversion.stream.table_pieces import TablePiece, read_tables
+from ledgermq.conversion.stream.repository import (
+    LogPiece,
+    LogRun,
+    Repository,
+    StreamAbout,
+    TablePiece,
+)
+from ledgermq.conversion.stream.table_pieces import read_tables
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.records.record_fault import RecordFault
@@ -61,10 +67,12 @@ class Wanted:
     Attributes:
         index: of the last entry; in a plain log where the last record ends.
         time_ms: entries that were stored later are left out, epoch ms.
+        position: entries that end behind it are left out.
     """
 
     index: int | None = None
     time_ms: int | None = None
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,11 @@ class RestorePoint:
     index: int
     term: int
     tables: TablePiece
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log up to it."""
+        return self.end - self.run.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +121,7 @@ def find_point(repository: Repository, wanted: Wanted) -> RestorePoint:
         "nothing in this backup stream goes back so far",
         repository=repository.place.as_text(),
         begins=runs[0].start if runs else None,
-        index=wanted.index,
-        time_ms=wanted.time_ms,
+        **{name: value for name, value in asdict(wanted).items() if value is not None},
     )
 
 
@@ -268,6 +280,10 @@ def _cut_of(repository: Repository, run: LogRun, wanted: Wanted) -> _Cut | None:
         raise ConfigError(
             "this backup stream does not go so far", index=wanted.index, last=facts.last_index
         )
+    if is_last and run.end < (wanted.position or 0):
+        raise ConfigError(
+            "this backup stream does not go so far", position=wanted.position, last=run.end
+        )
     return _Cut(facts.last_at + facts.last_size, facts.last_index, facts.last_term)
 
 
@@ -292,7 +308,7 @@ def _first_beyond(repository: Repository, run: LogRun, wanted: Wanted) -> int:
         asked = wanted if is_counted else replace(wanted, index=None)
         return facts.records > 0 and _goes_beyond(facts, asked)
 
-    if wanted.index is None:
+    if wanted.index is None and wanted.position is None:
         if wanted.time_ms is None:
             return len(run.pieces)
         heads = enumerate(zip(run.pieces, _heads(repository, run.pieces), strict=True))
@@ -316,6 +332,8 @@ def _first_beyond(repository: Repository, run: LogRun, wanted: Wanted) -> int:
 def _goes_beyond(facts: StretchFacts, wanted: Wanted) -> bool:
     if wanted.index is not None:
         return facts.last_index > wanted.index
+    if wanted.position is not None:
+        return facts.last_at + facts.last_size > wanted.position
     return wanted.time_ms is not None and facts.max_ms > wanted.time_ms
 
 
@@ -332,6 +350,8 @@ def _cut_within(
         if wanted.time_ms is not None:
             later = store_times(view, starts) > wanted.time_ms
             count = int(np.argmax(later)) if later.any() else len(starts)
+        elif wanted.position is not None:
+            count = int(np.searchsorted(starts + sizes, wanted.position - base, side="right"))
         else:
             count = 0
             for start in starts.tolist():
@@ -351,9 +371,12 @@ def _cut_within(
 def _tables_for(repository: Repository, run: LogRun, cut: _Cut) -> TablePiece:
     for position in reversed(repository.tables):
         if run.start <= position <= cut.end:
-            tables = read_tables(repository, position)
-            if run.start == 0 or tables.ends_position >= run.start:
+            tables = repository.completed(read_tables(repository, position), run, cut.end)
+            if tables.serve_from(run.start):
                 return tables
+    made = repository.tables_made(run, cut.end)
+    if made is not None:
+        return made
     raise ConfigError(
         "this backup stream has no tables of the broker that old: the first point is later",
         position=cut.end,
@@ -409,18 +432,17 @@ def verify_pieces(repository: Repository, *, told: Told = lambda _count: None) -
 def prove_point(
     repository: Repository,
     about: StreamAbout,
+    point: RestorePoint,
     scratch: Path,
     *,
-    chance: random.Random,
     prepare: Callable[[Path, BackupManifest], None],
     told: Told = lambda _count: None,
-) -> tuple[RestorePoint, int]:
-    """Restore a point that ``chance`` takes into the empty folder ``scratch``; with its messages.
+) -> int:
+    """Restore ``point`` into the empty folder ``scratch``; how many messages it has.
 
     Raises:
         ConfigError, CorruptLogError, StorageError: as ``restore_point``.
     """
-    point = _drawn_point(repository, chance)
     (scratch / "ledgermq").mkdir(exist_ok=True)
     _, messages = restore_point(
         repository, about, point, scratch, self_id=None, cluster=None, prepare=prepare, told=told
@@ -432,14 +454,20 @@ def prove_point(
         reader.close()
     if end != point.end:
         raise CorruptLogError("restored log ends elsewhere", end=end, expected=point.end)
-    return point, messages
+    return messages
 
 
-def _drawn_point(repository: Repository, chance: random.Random) -> RestorePoint:
-    """Any entry of the newest stretch of the log, from the first tables for it on."""
+def drawn_point(repository: Repository, chance: random.Random) -> RestorePoint:
+    """Any entry of the newest stretch of the log, from the first tables for it on.
+
+    Raises:
+        ConfigError, CorruptLogError, StorageError: as ``find_point``.
+    """
     newest = find_point(repository, Wanted())
-    first = next(at for at in repository.tables if at >= newest.run.start)
-    begin = min(read_tables(repository, first).manifest.index, newest.index)
+    first = next((at for at in repository.tables if at >= newest.run.start), newest.end)
+    begin = newest.index
+    if first != newest.end:
+        begin = min(read_tables(repository, first).manifest.index, newest.index)
     if newest.tables.manifest.log == LogKind.COMMITLOG.value:
         begin = min(first, newest.index)
     for index in (chance.randint(max(begin, 0), newest.index), newest.index):

@@ -3,18 +3,22 @@
 The documents say themselves which commands of the log are in them (``ledgermqApplied``), and none
 has one from behind the piece's position. A store that is restored to a later position applies what
 lies between when it starts, and has the tables of that position, neither more nor less.
+
+The files of a running node are older than its log: those of offsets by a second, on a full disk by
+any time. So the piece says from where on the log is needed with them, by the mark that retention
+goes by (``store/state_mark.py``).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import cast
 
 from ledgermq.conversion.backup_create import documents_of, queue_ends_of
-from ledgermq.conversion.backup_manifest import OF_WHOM, BackupManifest, checked_manifest
-from ledgermq.conversion.stream.repository import Repository, tables_name
+from ledgermq.conversion.backup_manifest import BackupManifest, checked_manifest
+from ledgermq.conversion.stream.repository import Repository, TablePiece, tables_name
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.store.queues.queue_ends import NAME as ENDS_NAME
@@ -24,22 +28,9 @@ from ledgermq.store.queues.queue_ends import (
     ends_path,
     read_queue_ends,
 )
+from ledgermq.store.state_mark import NAME as MARK_NAME
+from ledgermq.store.state_mark import read_state_mark
 from ledgermq.store.store_directory import StoreDirectory
-
-
-@dataclass(frozen=True, slots=True)
-class TablePiece:
-    """What a piece of tables holds.
-
-    Attributes:
-        manifest: the store at that moment, without files.
-        ends_position: the log from here on tells the end of every queue; 0: the whole log does.
-        documents: by their path below the store's folder.
-    """
-
-    manifest: BackupManifest
-    ends_position: int
-    documents: dict[str, bytes]
 
 
 def put_tables(
@@ -53,7 +44,9 @@ def put_tables(
     Raises:
         CorruptLogError, StorageError: as ``create_backup``.
     """
-    # In this order: none may know of what is behind the position that is asked for last.
+    # In this order: the log from the mark on has what the documents lack, and none of them may know
+    # of what is behind the position that is asked for last.
+    mark = mark_of(directory)
     ends = queue_ends_of(directory) or _table_of_ends(directory)
     documents = dict(documents_of(directory.root, without=("members",)))
     if ends is not None:
@@ -63,11 +56,26 @@ def put_tables(
     header = {
         "manifest": asdict(manifest),
         "ends_position": 0 if ends is None else ends.position,
+        # Without a mark there was no command yet.
+        "needed_from": manifest.end if mark is None else mark,
         "time_ms": time.time_ns() // 1_000_000,
         "sizes": [(name, len(documents[name])) for name in names],
     }
     repository.put_tables(manifest.end, header, b"".join(documents[name] for name in names))
     return manifest.end
+
+
+def mark_of(directory: StoreDirectory) -> int | None:
+    """From where on the log has all that the store's tables may lack; None: they lack nothing.
+
+    Raises:
+        StorageError: the operating system refused.
+    """
+    try:
+        return read_state_mark(directory.root / "ledgermq" / MARK_NAME)
+    except CorruptLogError:
+        # The next snapshot mends it; until then nobody knows.
+        return 0
 
 
 def _table_of_ends(directory: StoreDirectory) -> QueueEnds | None:
@@ -90,8 +98,7 @@ def read_tables(repository: Repository, position: int) -> TablePiece:
         content = b"".join(piece.content)
     where = repository.place.as_text(name)
     manifest = checked_manifest(header.get("manifest"), said_by=where)
-    about, ends_position = repository.about(), header.get("ends_position")
-    of_whom = {one: getattr(about, one) for one in OF_WHOM}
+    ends_position, needed_from = header.get("ends_position"), header.get("needed_from")
     documents: dict[str, bytes] = {}
     at = 0
     sizes = header.get("sizes")
@@ -104,11 +111,14 @@ def read_tables(repository: Repository, position: int) -> TablePiece:
         and at == len(content)
         and manifest.end == position
         and type(ends_position) is int
-        and {one: getattr(manifest, one) for one in OF_WHOM} == of_whom
+        and (needed_from is None or type(needed_from) is int)
+        and repository.is_of(manifest)
     )
     if not is_whole:
         raise CorruptLogError("tables are not what was put", file=where)
-    return TablePiece(manifest, cast("int", ends_position), documents)
+    return TablePiece(
+        manifest, cast("int", ends_position), cast("int | None", needed_from), documents
+    )
 
 
 def _document(row: object, *, said_by: str) -> tuple[str, int]:

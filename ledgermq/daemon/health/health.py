@@ -20,7 +20,7 @@ from ledgermq.process.runtime_paths import RuntimePaths
 
 logger = logging.getLogger(__name__)
 
-SERVING = (Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS)
+SERVING = (Role.WRITER, Role.DISPATCHER, Role.BROKER, *PORTS, Role.GRPC)
 
 
 class Readiness:

@@ -480,7 +480,8 @@ def dispatch_span(
 
     A *row* is a message's number in ``starts``; the columns are filled at the row. ``groups`` gets
     a number for each topic and queue, dense from 0, or -1 for a message without a unit (prepared or
-    rolled back), or -2 for one that cannot be parsed: Java skips such a message, and so do we.
+    rolled back; or several in one record, as RocketMQ 5 has them in batch queues), or -2 for one
+    that cannot be parsed: Java skips such a message, and so do we.
 
     Args:
         delays: int64, milliseconds by delay level; item 0 is not used.
@@ -538,7 +539,8 @@ def dispatch_span(
                 break
             keys += added
         tags_codes[row] = code
-        if transaction == 4 or transaction == 12:
+        # 128: several messages in one record, which RocketMQ 5 has in queues of their own kind.
+        if transaction == 4 or transaction == 12 or sys_flag & 128:
             groups[row] = _NO_UNIT
         else:
             group = _intern(

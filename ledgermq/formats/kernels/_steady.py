@@ -129,7 +129,9 @@ class SteadyLine:
         state.heard = state.now
         _arm_election(state)
         following = state.following
-        following.round = max(following.round, round_)
+        if round_ > following.round:
+            following.round = round_
+            following.round_began = state.now
         following.leader_commit = max(following.leader_commit, commit)
         if count:
             self.first = previous + 1
@@ -280,6 +282,7 @@ def _has_room(line: SteadyLine, state, progress) -> cython.bint:
     flow = state.policy.flow
     return (
         progress.mode is line._replicate
+        and not flow.is_held
         and len(progress.inflight) < flow.inflight_count_max
         and progress.inflight_bytes < flow.inflight_bytes_max
     )

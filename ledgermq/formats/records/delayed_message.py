@@ -32,8 +32,16 @@ from ledgermq.formats.records.properties import (
     REAL_QUEUE_ID,
     REAL_TOPIC,
     decode_properties,
+    encode_properties,
 )
-from ledgermq.model.limits import FORBIDDEN_TOPICS, TOPIC_CHARACTERS, TOPIC_SIZE_MAX
+from ledgermq.formats.timer_wheel import TIMER_OUT, wheel_due_ms
+from ledgermq.model.limits import (
+    FORBIDDEN_TOPICS,
+    PROPERTIES_SIZE_MAX,
+    TIMER_TOPIC,
+    TOPIC_CHARACTERS,
+    TOPIC_SIZE_MAX,
+)
 
 DELIVER_AT = "DELIVER_AT"
 CANCELS_AT = "CANCELS_AT"
@@ -45,6 +53,7 @@ NUMBER_AT = len(DELIVER_AT) + 1
 """Where the digits stand in the properties."""
 
 _INT = Struct(">i")
+_SHORT = Struct(">h")
 JAVA_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 """A number in a property, as Java reads it."""
 
@@ -120,30 +129,49 @@ def delivered(record: memoryview) -> list[bytes]:
     return [moved_to(record, real.topic.encode(), real.queue_id)]
 
 
+def timer_of_wheel(record: memoryview) -> list[bytes]:
+    """What a message of RocketMQ 5's wheel (``formats/timer_wheel``) waits as here: a timer, or
+    nothing where it does not say when, or where it belongs.
+    """
+    properties = properties_in(record)
+    due_ms = wheel_due_ms(found := decode_properties(properties))
+    real = real_queue(properties)
+    if due_ms is None or real is None or not may_reach(real.topic):
+        return []
+    head = f"{DELIVER_AT}\x01{due_ms:0{TIME_DIGITS}}\x02".encode()
+    if len(head) + len(properties) > PROPERTIES_SIZE_MAX:
+        # The same time is told once.
+        del found[TIMER_OUT]
+        properties = memoryview(encode_properties(found))
+    return [moved_to(record, TIMER_TOPIC.encode(), 0, head + bytes(properties))]
+
+
 def may_reach(topic: str) -> bool:
     """Whether a message that has waited may come to a topic of that name."""
     is_name = len(topic) <= TOPIC_SIZE_MAX and _TOPIC_NAME.fullmatch(topic) is not None
     return is_name and topic not in FORBIDDEN_TOPICS
 
 
-def moved_to(record: memoryview, topic: bytes, queue_id: int) -> bytes:
+def moved_to(
+    record: memoryview, topic: bytes, queue_id: int, properties: bytes | None = None
+) -> bytes:
     """The same message in another queue; what the writer stamps is as it was.
 
     Args:
         record: whole and well-formed, without an entry header.
+        properties: which it has from now on; None: as before.
     """
     old_topic, _ = queue_of(record)
-    properties = properties_in(record)
-    properties_at = len(record) - len(properties) - 2
+    before = properties_in(record)
+    properties_at = len(record) - len(before) - 2
+    after = bytes(before) if properties is None else properties
     topic_at = properties_at - len(old_topic) - (2 if is_version_2(record) else 1)
     head = bytearray(record[:topic_at])
-    size = topic_at + 1 + len(topic) + 2 + len(properties)
+    size = topic_at + 1 + len(topic) + 2 + len(after)
     # What was of version 2 becomes what we write.
     WORD.pack_into(head, MAGIC_AT, MAGIC)
     _INT.pack_into(head, TOTAL_SIZE_AT, size)
     _INT.pack_into(head, QUEUE_ID_AT, queue_id)
-    made = b"".join(
-        (head, bytes((len(topic),)), topic, record[len(record) - len(properties) - 2 :])
-    )
+    made = b"".join((head, bytes((len(topic),)), topic, _SHORT.pack(len(after)), after))
     assert len(made) == size
     return made

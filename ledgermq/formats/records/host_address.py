@@ -23,6 +23,7 @@ Host = tuple[str, int]
 HOST_V4_SIZE = 8
 HOST_V6_SIZE = 20
 PORT_MAX = 65_535
+UNPRIVILEGED_PORT_MIN = 1_024
 
 NO_HOST: Host = ("0.0.0.0", 0)  # noqa: S104 - a value on disk, never bound
 

@@ -125,6 +125,9 @@ V6_MASK = BORN_HOST_V6 | STORE_HOST_V6
 _V6_EXTRA = HOST_V6_SIZE - HOST_V4_SIZE
 _SYS_FLAG = Struct(">i")
 _BODY_SIZE = Struct(">i")
+_TIMES = Struct(">i")
+_BEHIND_TIMES = _TIMES.size + POSITION.size + _BODY_SIZE.size
+"""From the reconsume times, of this many bytes, to the body: they and two more fields."""
 
 
 def _head(born: int, store: int) -> Struct:
@@ -400,6 +403,19 @@ def decode_message(
         body_crc=body_crc,
         size=size,
     )
+
+
+def tried_again(record: bytes | memoryview, times: int) -> bytearray:
+    """The record of a message that is delivered again, as its consumer is to read it.
+
+    Args:
+        record: a whole one, which was checked.
+        times: how often it was delivered before.
+    """
+    found = bytearray(record)
+    (sys_flag,) = _SYS_FLAG.unpack_from(found, SYS_FLAG_AT)
+    _TIMES.pack_into(found, _HEADS[sys_flag & V6_MASK].size - _BEHIND_TIMES, times)
+    return found
 
 
 def _checked_head(view: memoryview, at: int, end: int, file: str) -> Struct:

@@ -96,7 +96,8 @@ def _note_fork() -> None:
     _forks += 1
 
 
-os.register_at_fork(after_in_child=_note_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def _clock_ms() -> int:

@@ -98,12 +98,17 @@ class EncodedTables:
         )
 
     def offsets(self) -> Build:
-        """How far all groups are (``ConsumerOffsetSerializeWrapper``)."""
+        """How far all groups are (``ConsumerOffsetSerializeWrapper``).
+
+        A slave of RocketMQ 5 keeps nothing of a table without a version.
+        """
         table = self._state.offsets
+        version = {"counter": table.revision, "stateVersion": 0, "timestamp": 0}
+        head = _text({"dataVersion": version})[:-1]
         return self._offsets.body(
             table.revision,
             lambda: ((owner.key, offsets) for owner, offsets in table),
-            '{"offsetTable":{%s}}',
+            f'{head},"offsetTable":{{%s}}}}',
         )
 
 

@@ -17,23 +17,28 @@ from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import (
+    ColdAwayError,
     GroupActiveError,
     GroupUnknownError,
     LedgerError,
     ProtocolError,
 )
+from ledgermq.model.names.message_types import ATTRIBUTES
 from ledgermq.model.rights import Right
 from ledgermq.remoting.body_fields import json_field, objects_in
 from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body, encode_body, encode_queue_table
 from ledgermq.remoting.fields import flag, int64, text
-from ledgermq.rules.consumers.group_plans import FLAGS, NUMBERS
+from ledgermq.rules.consumers.group_plans import FACTOR, FLAGS, NUMBERS
+from ledgermq.rules.tables.groups import PRIORITY_FACTOR, PRIORITY_FACTOR_MAX
 from ledgermq.rules.tables.topics import Topic
 
 STATUS_TIMEOUT_MS = 10_000
 NOTIFIED_VERSION_MIN = 28
 """Clients below V3_0_7 cannot be told new offsets."""
+
+FACTOR_SIZE_MAX = 9
 
 
 class GroupCodes(PortPart):
@@ -84,8 +89,11 @@ class GroupCodes(PortPart):
 
     def _change_of(self, wanted: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
         name = _name_in(wanted)
-        # Fields that later versions add mean nothing here, and are not kept.
+        # Fields that later versions add, and other attributes, mean nothing here, and are not kept.
         fields = {key: wanted[key] for key in (*FLAGS, *NUMBERS) if wanted.get(key) is not None}
+        attributes = wanted.get(ATTRIBUTES)
+        if isinstance(attributes, Mapping):
+            fields |= _factor(attributes)
         verb = "group_create" if self._tables.groups.get(name) is None else "group_alter"
         return verb, {"group": name, "fields": fields}
 
@@ -219,10 +227,26 @@ class GroupCodes(PortPart):
             "source": text(fields, "srcGroup"),
             "group": text(fields, "destGroup"),
             "force": flag(fields, "offline"),
+            "create": True,
         }
         if fields.get("topic"):
             arguments["topic"] = fields["topic"]
         self._changes.ask(asked, "offset_clone", arguments)
+
+
+def _factor(attributes: Mapping[str, object]) -> dict[str, object]:
+    """The field for the one attribute of a group that means something here, as RocketMQ 5's tools
+    write it, or its file.
+    """
+    if f"-{PRIORITY_FACTOR}" in attributes:
+        return {FACTOR: PRIORITY_FACTOR_MAX}
+    factor = attributes.get(f"+{PRIORITY_FACTOR}", attributes.get(PRIORITY_FACTOR))
+    if factor is None:
+        return {}
+    digits = str(factor)
+    is_one = digits.isascii() and digits.isdecimal() and len(digits) <= FACTOR_SIZE_MAX
+    # What is none is refused by its name.
+    return {FACTOR: int(digits) if is_one else digits[:FACTOR_SIZE_MAX]}
 
 
 def _name_in(wanted: Mapping[str, object]) -> str:
@@ -290,10 +314,20 @@ class ConsumerCodes(PortPart):
         self, topic: Topic, group: str, timestamp: int, *, is_forced: bool
     ) -> dict[int, int]:
         offsets: dict[int, int] = {}
+        unknown: ColdAwayError | None = None
         for row in self._figures.consumed(group, topic):
-            target = row.end if timestamp < 0 else self._figures.first_since(row.queue, timestamp)
+            try:
+                target = (
+                    row.end if timestamp < 0 else self._figures.told_since(row.queue, timestamp)
+                )
+            except ColdAwayError as error:
+                # Of the other queues it is asked, too: who asks again has the answers of all.
+                unknown = error
+                continue
             is_taken = is_forced or target < row.offset
             offsets[row.queue.queue_id] = target if is_taken else row.offset
+        if unknown is not None:
+            raise unknown
         is_known = self._tables.groups.get(group) is not None or self._clients.consumers(group)
         if not (is_known or self._tables.offsets.offsets(group, topic.name)):
             raise GroupUnknownError("group does not exist", group=group)

@@ -69,6 +69,14 @@ class QueueFigures:
         """Offset of the first message of a time or later; the queue's end without one."""
         return self._store.first_since(queue, timestamp_ms)
 
+    def told_since(self, queue: QueueName, timestamp_ms: int) -> int:
+        """The same as ``first_since``, among those, too, that others than the log have.
+
+        Raises:
+            ColdAwayError: those cannot tell now.
+        """
+        return self._store.told_since(queue, timestamp_ms, self.first_since(queue, timestamp_ms))
+
     def stored_since(self, topic: Topic, timestamp_ms: int) -> int:
         """Messages of a topic that were stored at a time or later, and are still there."""
         found = 0
@@ -81,7 +89,7 @@ class QueueFigures:
         """``TopicStatsTable``: of each queue its bounds and the time of its last message."""
         rows: list[tuple[str, str, int, object]] = []
         for queue_id in range(max(topic.read_queues, topic.write_queues)):
-            first, end = self.bounds(QueueName(topic.name, queue_id))
+            first, end, _ = self._store.told_bounds(QueueName(topic.name, queue_id))
             last_ms = self.stored_ms(QueueName(topic.name, queue_id), end - 1)
             figures = {"lastUpdateTimestamp": last_ms, "maxOffset": end, "minOffset": first}
             rows.append((self._broker, topic.name, queue_id, figures))

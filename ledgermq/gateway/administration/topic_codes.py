@@ -12,6 +12,7 @@ from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
+from ledgermq.model.names.message_types import UNSPECIFIED
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.rights import Right
 from ledgermq.remoting.body_fields import json_field, objects_in
@@ -22,6 +23,7 @@ from ledgermq.remoting.fields import flag, int32, int64, text
 from ledgermq.rules.tables.topics import Topic
 from ledgermq.verbs.needs import ANY
 
+KIND_SIZE_MAX = 64
 UNITS_MAX = 1_000
 """Units that are shown at once."""
 
@@ -62,6 +64,7 @@ class TopicCodes(PortPart):
             arguments["filter_type"] = filter_type
         if flag(fields, "order"):
             arguments["order"] = True
+        arguments |= _message_type(attributes_of(fields.get("attributes", "")))
         self._changes.ask(asked, *self._change_of(arguments))
 
     def _put_all(self, asked: Asked) -> None:
@@ -119,8 +122,7 @@ def _wish(fields: Mapping[str, object]) -> dict[str, object]:
     """Arguments of ``topic_create`` and ``topic_alter`` for a ``TopicConfig``.
 
     Raises:
-        ProtocolError: a field is missing, or of another type. Those that are not here, as RocketMQ
-            5's attributes, mean nothing.
+        ProtocolError: a field is missing, or of another type. Those that are not here mean nothing.
     """
     wish: dict[str, object] = {
         "topic": json_field(fields, "topicName", str),
@@ -134,7 +136,24 @@ def _wish(fields: Mapping[str, object]) -> dict[str, object]:
         wish["filter_type"] = filter_type
     if json_field(fields, "order", bool, False):
         wish["order"] = True
-    return wish
+    attributes = fields.get("attributes")
+    return wish | _message_type(attributes if isinstance(attributes, Mapping) else {})
+
+
+def attributes_of(text: str) -> dict[str, str]:
+    """Attributes as RocketMQ 5's tools write them, ``+NAME=VALUE,-NAME``, signs included."""
+    pairs = (part.partition("=") for part in text.split(",") if part)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _message_type(attributes: Mapping[str, object]) -> dict[str, object]:
+    """The argument for the one attribute of a topic that means something here; others are not
+    kept.
+    """
+    if "-message.type" in attributes:
+        return {"message_type": UNSPECIFIED}
+    kind = attributes.get("+message.type", attributes.get("message.type"))
+    return {} if kind is None else {"message_type": str(kind)[:KIND_SIZE_MAX].upper()}
 
 
 def topic_of(asked: Asked, tables: BrokerTables) -> Topic:

@@ -101,7 +101,8 @@ class ClientTable:
     Attributes:
         limits: of the settings; may be replaced.
         producer_changes: grows when a client begins to produce for a group.
-        consumer_changes: grows when another client consumes for a group, or one does no more.
+        consumer_changes: grows when another client consumes for a group, one does no more, wants
+            other topics, or reads them otherwise.
     """
 
     def __init__(self, limits: LimitsSection, *, expiry_ms: int = EXPIRY_MS) -> None:
@@ -238,11 +239,17 @@ class ClientTable:
         for wanted in heartbeat.consumers:
             members = self._consumers.setdefault(wanted.name, {})
             known = members.get(connection.number)
-            self.consumer_changes += known is None or known.client_id != client.client_id
+            is_other = known is None or _topics(known.group) != _topics(wanted)
+            self.consumer_changes += (
+                is_other
+                or known is None
+                or known.client_id != client.client_id
+                or known.group.consume_type is not wanted.consume_type
+            )
             members[connection.number] = ConnectedConsumer(client.client_id, connection, wanted)
             self._note_id(wanted.name, known, members[connection.number])
             self._see(_Place(_Side.CONSUMER, wanted.name, connection.number), now_ms)
-            if known is None or _topics(known.group) != _topics(wanted):
+            if is_other:
                 changed.add(wanted.name)
         return changed
 

@@ -35,10 +35,18 @@ from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
 from ledgermq.remoting.command import Command, encode_command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
-from ledgermq.remoting.heartbeat import Heartbeat, MessageModel, Subscription, decode_heartbeat
+from ledgermq.remoting.heartbeat import (
+    ConsumeType,
+    Heartbeat,
+    MessageModel,
+    Subscription,
+    decode_heartbeat,
+)
 from ledgermq.remoting.pull_request import SQL92
 from ledgermq.rules.consumers.enrolment import BROADCASTING, CLUSTERING, Member
 from ledgermq.rules.consumers.offset_plans import MEMBERS_NAMED_MAX
+from ledgermq.rules.consumers.request_modes import request_mode
+from ledgermq.rules.tables.name_values import NameValues
 
 TOLD_MAX = 5
 """Pairs of a group that are told of."""
@@ -52,12 +60,20 @@ RELAYED_VERSION_MIN = 62
 
 
 class RemotingMembers:
-    """A ``MemberSource``; keeps nothing itself but how many there were, until that changes."""
+    """A ``MemberSource``; keeps nothing itself but what it has found, until that changes."""
 
-    def __init__(self, clients: ClientTable) -> None:
+    def __init__(self, clients: ClientTable, names: NameValues) -> None:
+        """Nothing is known.
+
+        Args:
+            names: tell which groups take messages singly.
+        """
         self._clients = clients
+        self._names = names
         self._counts: dict[str, int] = {}
         self._counted_at = -1
+        self._found: dict[str, list[str]] = {}
+        self._found_at = -1, -1
 
     def counts(self) -> Mapping[str, int]:
         clients = self._clients
@@ -72,6 +88,25 @@ class RemotingMembers:
         """Members of a group, in the order in which they came; one with two connections is one."""
         latest = {one.client_id: one for one in self._clients.consumers(group)}
         return [_member(one) for one in latest.values()]
+
+    def queue_by_queue(self, group: str) -> list[str]:
+        stand = self._clients.consumer_changes, self._names.revision
+        if stand != self._found_at:
+            self._found_at, self._found = stand, {}
+        if group not in self._found:
+            members = self._clients.consumers(group)
+            self._found[group] = [one.client_id for one in members if not self._takes_singly(one)]
+        return self._found[group]
+
+    def _takes_singly(self, member: ConnectedConsumer) -> bool:
+        """Whether a member is to ask by POP: for some of its topics, as it is told when it asks how
+        (``QUERY_ASSIGNMENT``).
+        """
+        wanted = member.group
+        return wanted.consume_type is ConsumeType.CONSUME_POP or any(
+            request_mode(self._names, wanted.name, one.topic).takes_singly
+            for one in wanted.subscriptions
+        )
 
     def warnings(self) -> Mapping[str, list[str]]:
         table = self._clients
@@ -119,7 +154,7 @@ class MemberCodes(PortPart):
         """Nobody is connected."""
         self._bytes_max = context.environment.settings.limits.members_bytes
         self._others = context.service.others
-        self._others.join(RemotingMembers(context.clients))
+        self._others.join(RemotingMembers(context.clients, context.tables.names))
         self._clients = context.clients
         self._requests = context.requests
         self._calls = context.calls

@@ -87,25 +87,11 @@ class OffsetCodes(PortPart):
         queue = _queue(asked.command)
         offset = self._commits.offset(group, queue.topic, queue.queue_id)
         if offset is None or offset < 0:
-            if not self._is_young(queue):
+            if self._bounds(queue) != NOTHING and not self._store.is_young(queue):
                 remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 return asked.command.reply(ResponseCode.QUERY_NOT_FOUND, remark=remark)
             offset = 0
         return asked.command.reply(fields={"offset": str(offset)})
-
-    def _is_young(self, queue: QueueName) -> bool:
-        """Whether a queue has all messages that it ever had, and the first one still in memory.
-
-        RocketMQ lets a group that is new to such a queue begin with the first message, whatever it
-        wants: nothing that was sent before it came for the first time is passed over.
-        """
-        bounds = self._bounds(queue)
-        if bounds.first > 0:
-            return False
-        units = self._store.units(queue, 0, 1) if bounds.end else None
-        if units is None or not len(units):
-            return True
-        return int(units["position"][0]) >= self._store.disk_below
 
     def _commit(self, asked: Asked) -> Command | None:
         command = asked.command
@@ -137,15 +123,17 @@ class OffsetCodes(PortPart):
         queue = _queue(asked.command)
         time_ms = max(0, int64(asked.command.fields, "timestamp"))
         side = asked.command.fields.get("boundaryType")
-        bounds = self._bounds(queue)
-        if bounds == NOTHING:
+        store = self._store
+        if self._bounds(queue) == NOTHING:
             offset = 0
         elif side is None:
-            offset = self._store.offset_by_time(queue, time_ms)
+            offset = store.told_since(queue, time_ms, store.offset_by_time(queue, time_ms))
         elif side.lower() == "upper":
-            offset = max(self._store.first_since(queue, time_ms + 1) - 1, bounds.first)
+            later_ms = time_ms + 1
+            later = store.told_since(queue, later_ms, store.first_since(queue, later_ms))
+            offset = max(later - 1, store.told_bounds(queue).first)
         else:
-            offset = self._store.first_since(queue, time_ms)
+            offset = store.told_since(queue, time_ms, store.first_since(queue, time_ms))
         return asked.command.reply(fields={"offset": str(offset)})
 
     def _end(self, asked: Asked) -> Command:
@@ -153,7 +141,11 @@ class OffsetCodes(PortPart):
         return asked.command.reply(fields={"offset": str(bounds.end)})
 
     def _first(self, asked: Asked) -> Command:
-        bounds = self._bounds(_queue(asked.command))
+        queue = _queue(asked.command)
+        bounds = self._bounds(queue)
+        if bounds != NOTHING:
+            # Consumers begin there.
+            bounds = self._store.told_bounds(queue, surely=True)
         return asked.command.reply(fields={"offset": str(bounds.first)})
 
     def _earliest(self, asked: Asked) -> Command:

@@ -54,19 +54,11 @@ class PullChecks:
         Raises:
             CodedError: 26 for a group that is not there, 1 for a queue that is not.
             NoPermissionError: the group is switched off.
+            GroupActiveError: it takes the topic's messages singly.
             MessageIllegalError: the group's name breaks a rule.
         """
-        group = self._tables.groups.get(request.group)
-        if group is None:
-            try:
-                self._tables.groups.plan_use(request.group, self._rules)
-            except NoPermissionError as error:
-                code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-                raise CodedError(code, error.message, **error.details) from error
-        elif not group.consume_enable:
-            raise NoPermissionError(
-                "group may not consume", group=request.group, field="consumeEnable"
-            )
+        self.check_group(request.group)
+        self._tables.shares.check_queue_by_queue(request.group, request.topic)
         topic = self._tables.topics.get(request.topic)
         if topic is not None and not 0 <= request.queue_id < topic.read_queues:
             raise CodedError(
@@ -76,6 +68,24 @@ class PullChecks:
                 queue=request.queue_id,
                 queues=topic.read_queues,
             )
+
+    def check_group(self, name: str) -> None:
+        """Refuse a group that may not read.
+
+        Raises:
+            CodedError: 26 for one that is not there.
+            NoPermissionError: it is switched off.
+            MessageIllegalError: its name breaks a rule.
+        """
+        group = self._tables.groups.get(name)
+        if group is None:
+            try:
+                self._tables.groups.plan_use(name, self._rules)
+            except NoPermissionError as error:
+                code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+                raise CodedError(code, error.message, **error.details) from error
+        elif not group.consume_enable:
+            raise NoPermissionError("group may not consume", group=name, field="consumeEnable")
 
     def wanted(self, connection: Connection, request: PullRequest) -> WantedMessages:
         """Which messages to give.
@@ -161,7 +171,7 @@ def _by_expression(expression: str, kind: str) -> WantedMessages:
         raise FilterIllegalError(
             "no such kind of filter", kind=kind[:64], allowed=f"{TAG}, {SQL92}"
         )
-    tags = MessageFilter.by_tags(expression).tags
+    tags = MessageFilter.as_rocketmq(expression).tags
     return WantedMessages(tuple(sorted(map(java_hash, tags))))
 
 

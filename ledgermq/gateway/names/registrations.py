@@ -271,7 +271,7 @@ class Registrations(PortPart):
             **self._names(),
             **about,
             "brokerId": str(state[0]),
-            "haServerAddr": self._addresses.own,
+            "haServerAddr": self._addresses.ha or self._addresses.own,
             WHOLE_KEY: "true",
         }
 

@@ -110,15 +110,21 @@ class RouteCodes(PortPart):
                 remark = f"No topic route info in name server for the topic: {name}"
                 return asked.command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
         brokers = [] if topic is None else [self._own()]
+        brokers += self._registered.brokers(others)
+        queues = self.queue_counts(name)
+        order = self._order_of(name, topic)
+        return asked.command.reply(body=encode_route(brokers, queues, order=order))
+
+    def queue_counts(self, name: str) -> list[QueueCounts]:
+        """The queues of a topic here and at the brokers that have registered; none: no topic."""
+        topic, others = self._tables.topics.get(name), self._registered.of_topic(name)
         queues = [] if topic is None else [self._own_queues(topic)]
         for broker in self._registered.brokers(others):
-            brokers.append(broker)
             one = others[broker.name]
             queues.append(
                 QueueCounts(broker.name, one.read_queues, one.write_queues, one.perm, one.sys_flag)
             )
-        order = self._order_of(name, topic)
-        return asked.command.reply(body=encode_route(brokers, queues, order=order))
+        return queues
 
     def _own(self) -> BrokerAddresses:
         return self._addresses.brokers(self._addresses.leader)
@@ -389,6 +395,8 @@ class RegistrationCodes(PortPart):
     def _register(self, asked: Asked) -> Command:
         command = asked.command
         broker = registered_broker(command.fields)
+        if self._is_own_slave(broker):
+            return command.reply(fields=self._own_master(), body=self._order_table())
         if not self._is_own(broker):
             check_body(command.fields, command.body)
             digest = _digest(command)
@@ -406,7 +414,7 @@ class RegistrationCodes(PortPart):
 
     def _unregister(self, asked: Asked) -> Command:
         broker = registered_broker(asked.command.fields)
-        if not self._is_own(broker):
+        if not (self._is_own_slave(broker) or self._is_own(broker)):
             self._brokers.unregister(broker)
             self._count()
         return asked.command.reply()
@@ -414,6 +422,9 @@ class RegistrationCodes(PortPart):
     def _compare(self, asked: Asked) -> Command:
         """Whether a broker's topics are others than those that it has told, or it is not known."""
         broker = registered_broker(asked.command.fields)
+        if self._is_own_slave(broker):
+            # It is told who its master is with each registration.
+            return asked.command.reply(fields={"changed": "true"})
         if self._is_own(broker):
             return asked.command.reply(fields={"changed": "false"}, body=asked.command.body)
         asked_for = decode_version(asked.command.body)
@@ -430,6 +441,22 @@ class RegistrationCodes(PortPart):
 
     def _hear_over(self, asked: Asked, broker: RegisteredBroker) -> None:
         self._brokers.hear(broker.address, connection=asked.connection.number, now_ms=asked.now_ms)
+
+    def _is_own_slave(self, broker: RegisteredBroker) -> bool:
+        """Whether it follows this node at ``listen.ha``. Nothing of it is kept: whoever can say so
+        would else be where consumers of this node read.
+        """
+        addresses = self._addresses
+        return (
+            addresses.ha is not None
+            and broker.name == addresses.broker
+            and broker.id != LEADER_ID
+            and not addresses.has(broker.address)
+        )
+
+    def _own_master(self) -> dict[str, str]:
+        assert self._addresses.ha is not None
+        return {"masterAddr": self._addresses.own, "haServerAddr": self._addresses.ha}
 
     def _is_own(self, broker: RegisteredBroker) -> bool:
         """Whether it is a member of this node's group, whose tables say all about it.

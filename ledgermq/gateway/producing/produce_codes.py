@@ -19,7 +19,8 @@ from ledgermq.formats.records.delayed_message import RealQueue
 from ledgermq.formats.records.host_address import encode_host, parse_host
 from ledgermq.formats.records.message import Message
 from ledgermq.formats.records.message_id import ID_SEPARATOR
-from ledgermq.formats.records.properties import REPLY_TO_CLIENT
+from ledgermq.formats.records.priority import priority_of, queue_of
+from ledgermq.formats.records.properties import PRIORITY, REPLY_TO_CLIENT, decode_properties
 from ledgermq.gateway.changes import HandsOn
 from ledgermq.gateway.code_rights import send_right
 from ledgermq.gateway.context import BrokerContext, PortContext
@@ -268,6 +269,10 @@ class ProduceCodes(PortPart):
                 queue=queue_id,
                 queues=topic.queues,
             )
+        if not request.is_batch and PRIORITY in request.properties:
+            properties = decode_properties(request.properties.encode(errors="replace"))
+            if (priority := priority_of(properties)) is not None:
+                queue_id = queue_of(priority, topic.queues)
         records = self._encoder()
         if request.is_batch:
             record = records.batch(

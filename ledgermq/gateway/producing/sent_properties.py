@@ -15,9 +15,11 @@ from ledgermq.formats.records.delayed_message import (
     level_properties,
     timer_properties,
 )
+from ledgermq.formats.records.priority import priority_of, said_priority
 from ledgermq.formats.records.properties import (
     CLUSTER,
     DELAY,
+    PRIORITY,
     REAL_QUEUE_ID,
     REAL_TOPIC,
     TRANSACTION_CHECK_TIMES,
@@ -26,6 +28,7 @@ from ledgermq.formats.records.properties import (
     decode_properties,
     encode_properties,
 )
+from ledgermq.formats.timer_wheel import TIMER_OUT, TIMER_RELATIVE
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import (
     DELAY_TOPIC,
@@ -40,7 +43,7 @@ TIMER_DELAY_MS = "TIMER_DELAY_MS"
 TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
 START_DELIVER_TIME = "__STARTDELIVERTIME"
 
-_LOOKED_AT = (DELAY, TRANSACTION_PREPARED, CLUSTER, "TIMER_DE", START_DELIVER_TIME)
+_LOOKED_AT = (DELAY, TRANSACTION_PREPARED, CLUSTER, "TIMER_DE", START_DELIVER_TIME, PRIORITY)
 """What makes it necessary to read the properties one by one; a text within a value does no harm."""
 
 _WAIT_TRUE = f"{WAIT}\x01true\x02"
@@ -109,6 +112,9 @@ class SentProperties:
         found.pop(REAL_TOPIC, None)
         found.pop(REAL_QUEUE_ID, None)
         found[CLUSTER] = self._cluster
+        if said_priority(found) != priority_of(found):
+            # A message of another type has none, as at RocketMQ.
+            found.pop(PRIORITY, None)
         asked = _level(found)
         level = min(asked, levels)
         if level == 0 < asked:
@@ -133,6 +139,9 @@ class SentProperties:
             return Destination(DELAY_TOPIC.encode(), level - 1, data)
         due_ms = _due_ms(found, now_ms)
         if due_ms is not None and due_ms > now_ms:
+            if TIMER_RELATIVE & found.keys():
+                # Else RocketMQ 5, should it deliver the message, has it wait once more.
+                found[TIMER_OUT] = str(due_ms)
             data = checked(encode_properties(timer_properties(due_ms, real) | found))
             return Destination(TIMER_TOPIC.encode(), 0, data)
         return Destination(real.topic.encode(), real.queue_id, checked(encode_properties(found)))

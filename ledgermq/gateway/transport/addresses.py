@@ -11,6 +11,7 @@ from ledgermq.members.roster import RosterFile
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import NodeId
+from ledgermq.process.systemd.port_addresses import ANYWHERE
 from ledgermq.remoting.routes import LEADER_ID, BrokerAddresses
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.wire.session import Standing
@@ -40,6 +41,7 @@ class GroupAddresses(PortPart):
         self._absent = absent
         self.leader = ""
         self._node = node
+        self._ha = settings.listen.ha
         self._told = {
             name: address
             for name, _, address in (entry.partition("-") for entry in settings.remoting.addresses)
@@ -84,6 +86,15 @@ class GroupAddresses(PortPart):
     def own(self) -> str:
         """This node's, as ``host:port``: the store host of its messages."""
         return host_and_port(self._node.broker_ip, self._node.listen_port)
+
+    @property
+    def ha(self) -> str | None:
+        """Where slaves of RocketMQ's get the log; None where they get none."""
+        if self._ha is None:
+            return None
+        host, _, port = self._ha.rpartition(":")
+        is_anywhere = host in ("*", ANYWHERE, "[::]")
+        return host_and_port(self._node.broker_ip, int(port)) if is_anywhere else self._ha
 
     def of(self, name: str) -> str | None:
         """Address of a member; None when there is no such one."""

@@ -34,13 +34,14 @@ def limits_of(settings: Settings) -> RemotingLimits:
 
 
 def open_listeners(
-    addresses: Sequence[Address], *, are_shared: bool = False
+    addresses: Sequence[Address], *, are_shared: bool = False, setting: str = "listen.remoting"
 ) -> list[socket.socket]:
     """A socket that listens at each address: systemd's where it holds one, else one of our own.
 
     Args:
         are_shared: other processes of the node listen there, too, and the kernel chooses one of
             them for each client that connects.
+        setting: that names the addresses, for errors.
 
     Returns:
         Non-blocking sockets, in the order of ``addresses``; the caller closes them.
@@ -51,7 +52,9 @@ def open_listeners(
     found: list[socket.socket] = []
     try:
         for host, port in addresses:
-            found.append(listener_at(host, port) or _listen(host, port, is_shared=are_shared))
+            found.append(
+                listener_at(host, port) or _listen(host, port, setting, is_shared=are_shared)
+            )
     except ConfigError:
         for listener in found:
             listener.close()
@@ -59,7 +62,7 @@ def open_listeners(
     return found
 
 
-def _listen(host: str, port: int, *, is_shared: bool) -> socket.socket:
+def _listen(host: str, port: int, setting: str, *, is_shared: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -72,9 +75,9 @@ def _listen(host: str, port: int, *, is_shared: bool) -> socket.socket:
         with suppress(OSError):
             listener.close()
         raise ConfigError(
-            "remoting port cannot be listened at",
+            "port cannot be listened at",
             address=f"{host}:{port}",
             reason=error.strerror,
-            setting="listen.remoting",
+            setting=setting,
         ) from error
     return listener

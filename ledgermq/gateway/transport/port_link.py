@@ -31,6 +31,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+from ledgermq.formats.first_bytes import REMOTING_FRAME_MAX
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.transport.refusals import refusal
 from ledgermq.gateway.transport.remoting_sockets import (
@@ -43,7 +44,7 @@ from ledgermq.gateway.transport.tls_channel import READ_SIZE
 from ledgermq.gateway.transport.unread_replies import check_reads
 from ledgermq.model.errors import BusyError, NotLeaderError, ProtocolError
 from ledgermq.remoting.command import ONEWAY, Command, decode_command, encode_handed_on
-from ledgermq.remoting.frames import FRAME_SIZE_MAX, FrameSplitter
+from ledgermq.remoting.frames import FrameSplitter
 
 LAST_WORDS_S = 1.0
 """How long the end that closes waits for the other one to take what is queued."""
@@ -102,7 +103,7 @@ class PortLink:
         self.queued_bytes = 0
         self._sock = sock
         self._epoll = epoll
-        self._splitter = FrameSplitter(_PAYLOAD_AT + LENGTH_SIZE + FRAME_SIZE_MAX)
+        self._splitter = FrameSplitter(_PAYLOAD_AT + LENGTH_SIZE + REMOTING_FRAME_MAX)
         self._queued: deque[Part] = deque()
         self._waits_for_room = False
         self._buffer = memoryview(bytearray(READ_SIZE))

@@ -17,12 +17,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from ledgermq.broker.callers import PortClient
+from ledgermq.formats.first_bytes import REMOTING_FRAME_MAX
 from ledgermq.formats.records.host_address import plain_address
 from ledgermq.gateway.transport.tls_channel import HANDSHAKE, READ_SIZE, TlsChannel
 from ledgermq.hosts.address_share import share_of
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.command import Command, decode_command, encode_command
-from ledgermq.remoting.frames import FRAME_SIZE_MAX, FrameSplitter
+from ledgermq.remoting.frames import FrameSplitter
 from ledgermq.sessions.socket_watch import REPORTED_MAX
 from ledgermq.sessions.strangers import Strangers
 
@@ -66,7 +67,7 @@ class RemotingLimits(NamedTuple):
     unread_bytes: int = 8 * 1024 * 1024
     queued_bytes: int = 64 * 1024 * 1024
     answers_bytes: int = 256 * 1024 * 1024
-    frame_size: int = FRAME_SIZE_MAX
+    frame_size: int = REMOTING_FRAME_MAX
     unfinished_bytes: int = 128 * 1024 * 1024
     idle_ms: int = IDLE_MS
 

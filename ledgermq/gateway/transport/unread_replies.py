@@ -21,10 +21,13 @@ SHORT_REPLIES = frozenset(
         RequestCode.UPDATE_CONSUMER_OFFSET,
         RequestCode.QUERY_CONSUMER_OFFSET,
         RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
     }
 )
 """What is answered all the same: Java's producers and consumers share a connection, and one of them
-need not pay for the other."""
+need not pay for the other; an acknowledgement that is refused is not sent again."""
 
 
 def check_reads(

@@ -43,6 +43,10 @@ _OFF = frozenset({"false"})
 _ON = frozenset({"true"})
 
 SAME_WHEN: dict[str, tuple[frozenset[str], str]] = {
+    "storeType": (
+        frozenset({"default", "defaultrocksdb"}),
+        "what is in RocksDB becomes JSON tables and queue files (ledgermq migrate take-over)",
+    ),
     "enableDLegerCommitLog": (frozenset({"true", "false"}), "must be true or false"),
     "brokerId": (
         frozenset({"0"}),
@@ -50,7 +54,7 @@ SAME_WHEN: dict[str, tuple[frozenset[str], str]] = {
     ),
     "brokerRole": (
         frozenset({"async_master"}),
-        "there is no master-slave replication: replicate with a DLedger group (node.peers)",
+        "no node is a slave: replicate with a DLedger group (node.peers)",
     ),
     "flushDiskType": (
         frozenset({"sync_flush"}),
@@ -89,7 +93,7 @@ _RETENTION = "the node looks when a file of the log is made, and once a minute"
 _REGISTER = "nodes register with those of remoting.name_servers, every 30 s and at each change"
 _DELAY = "delivery of delayed messages has no settings but its levels"
 _NO_FILTER = "filters by property (SQL92) are not kept"
-_HA = "there is no master-slave replication"
+_HA = "slaves of RocketMQ's follow a node by listen.ha, with a plain log"
 
 WITHOUT_EQUAL = {
     "namesrvAddr": f"{_REGISTER}; each node answers as one, too",

@@ -9,6 +9,8 @@ import ipaddress
 import re
 from collections.abc import Callable
 
+from ledgermq.model.errors import ConfigError
+
 HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[(?P<v6>[0-9A-Fa-f:.]+)\])"
 PORT = r"(?P<port>[0-9]{1,5})"
 V6_SAID = "IPv6 in brackets, no fe80::"
@@ -35,3 +37,18 @@ def has_port(pattern: str) -> Callable[[str], bool]:
         return match["v6"] is None or is_address(match["v6"])
 
     return accepts
+
+
+_takes_address = has_port(f"{HOST}:{PORT}")
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``; an address of IPv6 loses its brackets.
+
+    Raises:
+        ConfigError: it is not that.
+    """
+    if not _takes_address(text):
+        raise ConfigError(f"not an address: HOST:PORT, {V6_SAID}", value=text[:300])
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -115,6 +115,7 @@ class RaftSection:
     keys_dir: Path | None = None
     direct: bool = True
     direct_port: int = 0
+    direct_writers: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,8 @@ class ListenSection:
 
     ``remoting`` and ``name_server`` are ``HOST:PORT`` for RocketMQ's clients, ``vip_channel`` is
     whether those find the node at the port of ``remoting`` minus two as well. ``http`` is
-    ``HOST:PORT``, or ``unix`` for a socket in ``runtime_dir``.
+    ``HOST:PORT``, or ``unix`` for a socket in ``runtime_dir``; ``grpc`` is ``HOST:PORT`` for the
+    gRPC clients of RocketMQ 5, and ``ha`` for slaves of RocketMQ's, which get the log there.
     """
 
     runtime_dir: Path = Path("/run/ledgermq")
@@ -152,6 +154,8 @@ class ListenSection:
     name_server: str | None = None
     vip_channel: bool = True
     http: str | None = None
+    grpc: str | None = None
+    ha: str | None = None
     socket_mode: int = 0o660
     curve_secret_file: Path | None = None
     trusted_network: bool = False
@@ -182,6 +186,26 @@ class RemotingSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcSection:
+    """RocketMQ 5's gRPC clients (``listen.grpc``), by a process of its own; ``members`` are where
+    members of the group listen for them, as ``n1=10.0.0.2:8081``.
+
+    By ``members_ca_file`` a follower knows the leader, to which it hands calls on; without it, it
+    speaks to the leader in clear.
+    """
+
+    members: tuple[str, ...] = ()
+    members_ca_file: Path | None = None
+    connections_max: int = 5_000
+    users_max: int = 512
+    idle_ms: int = 120_000
+    memory_bytes_max: int = 1024 * 1024 * 1024
+    tls_mode: TlsMode = TlsMode.PERMISSIVE
+    tls_certificate_file: Path | None = None
+    tls_key_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSection:
     """HTTP (``listen.http``), by a process of its own; ``members`` are where other members of the
     group answer it, as ``n1=https://10.0.0.2:9464``.
@@ -196,6 +220,16 @@ class HttpSection:
     console: bool = True
     members: tuple[str, ...] = ()
     mirror_bytes_per_s: int = 100 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlavesSection:
+    """Slaves of RocketMQ's (``listen.ha``), by a process of its own; ``bytes_per_s`` is for all of
+    them together.
+    """
+
+    connections_max: int = 4
+    bytes_per_s: int = 100 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +331,8 @@ class LimitsSection:
     members_bytes: int = 64 * 1024 * 1024
     held_pulls_max: int = 10_000
     held_pulls_per_client: int = 2_048
+    share_unsettled_per_group: int = 100_000
+    share_unsettled_max: int = 1_000_000
     os_page_cache_busy_timeout_mills: int = 1_000
     put_lock_warn_ms: int = 500
     deduplication_memory_bytes: int = 64 * 1024 * 1024
@@ -335,6 +371,24 @@ class RetentionSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColdSection:
+    """Messages that the log has no more, from sealed pieces, by a process of its own; ``place`` is
+    the folder or the prefix of a bucket that they are in, a ``cache_dir`` of ``None`` is
+    ``ROOT/ledgermq/cold``.
+    """
+
+    place: str | None = None
+    cache_dir: Path | None = None
+    cache_bytes: int = 1024 * 1024 * 1024
+    readers: int = 4
+    pulls_max: int = 64
+    pulls_per_client: int = 32
+    wait_ms: int = 10_000
+    refresh_s: int = 300
+    memory_bytes_max: int = 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisionSection:
     """How the supervisor treats its children."""
 
@@ -366,6 +420,8 @@ class Settings:
     ack: AckSection = field(default_factory=AckSection)
     listen: ListenSection = field(default_factory=ListenSection)
     remoting: RemotingSection = field(default_factory=RemotingSection)
+    grpc: GrpcSection = field(default_factory=GrpcSection)
+    slaves: SlavesSection = field(default_factory=SlavesSection)
     http: HttpSection = field(default_factory=HttpSection)
     mirror: MirrorSection = field(default_factory=MirrorSection)
     topics: TopicsSection = field(default_factory=TopicsSection)
@@ -377,5 +433,6 @@ class Settings:
     limits: LimitsSection = field(default_factory=LimitsSection)
     reads: ReadsSection = field(default_factory=ReadsSection)
     retention: RetentionSection = field(default_factory=RetentionSection)
+    cold: ColdSection = field(default_factory=ColdSection)
     supervision: SupervisionSection = field(default_factory=SupervisionSection)
     log: LogSection = field(default_factory=LogSection)

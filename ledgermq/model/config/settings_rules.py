@@ -57,6 +57,7 @@ HEARTBEATS_PER_ELECTION_MIN = 3
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
+_PIECES = re.compile(r"/[^\0\n]*|[a-z0-9]+://[^\s\0]+")
 _MEMBER = r"[a-zA-Z][0-9]{1,8}"
 
 
@@ -86,6 +87,8 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _access_conflicts(settings)
     yield from _clear_conflicts(settings)
     yield from _remoting_conflicts(settings)
+    yield from _grpc_conflicts(settings)
+    yield from _slaves_conflicts(settings)
     yield from _http_conflicts(settings)
     yield from _mirror_conflicts(settings)
     listen = settings.listen
@@ -151,6 +154,50 @@ def _clear_conflicts(settings: Settings) -> Iterator[Conflict]:
             )
 
 
+def _grpc_conflicts(settings: Settings) -> Iterator[Conflict]:
+    listen, grpc = settings.listen, settings.grpc
+    for name in _repeated(entry.partition("=")[0] for entry in grpc.members):
+        yield Conflict("grpc.members", f"has {name} more than once")
+    if (grpc.tls_certificate_file is None) != (grpc.tls_key_file is None):
+        yield Conflict("grpc.tls_key_file", "and grpc.tls_certificate_file are needed together")
+    is_sealed = grpc.tls_mode is TlsMode.ENFORCING
+    if is_sealed and grpc.tls_certificate_file is None:
+        yield Conflict("grpc.tls_mode", "is enforcing, and needs grpc.tls_certificate_file")
+    if listen.grpc is None or listen.trusted_network or (settings.access.enabled and is_sealed):
+        return
+    yield Conflict(
+        "listen.grpc",
+        f"is {listen.grpc!r}, and everybody who reaches it could use the node: set"
+        ' grpc.tls_mode = "enforcing" and access.enabled, or listen.trusted_network if only'
+        " who is trusted reaches it",
+    )
+
+
+def _slaves_conflicts(settings: Settings) -> Iterator[Conflict]:
+    """RocketMQ's protocol for slaves has no accounts and no TLS: who reaches it gets the log."""
+    listen = settings.listen
+    if listen.ha is None:
+        return
+    if settings.store.log.has_terms:
+        yield Conflict(
+            "listen.ha",
+            'is set, and store.log is not "commitlog": slaves of RocketMQ\'s keep a plain log, in'
+            " which messages have other positions than in a DLedger log",
+        )
+    if listen.remoting is None:
+        yield Conflict(
+            "listen.ha",
+            "is set, and listen.remoting is not, where slaves ask for topics and groups",
+        )
+    if not (listen.trusted_network or is_local(listen.ha)):
+        yield Conflict(
+            "listen.ha",
+            f"is {listen.ha!r}, and everybody who reaches it gets all messages: take an address of"
+            " 127.0.0.0/8 behind a tunnel, or listen.trusted_network if only who is trusted"
+            " reaches it",
+        )
+
+
 def _http_conflicts(settings: Settings) -> Iterator[Conflict]:
     """This machine's own may look at the node; who comes from elsewhere shows who it is."""
     listen, http = settings.listen, settings.http
@@ -196,7 +243,7 @@ def _mirror_conflicts(settings: Settings) -> Iterator[Conflict]:
 
 
 def is_local(http: str) -> bool:
-    """Whether ``listen.http`` is reached by programs of this machine alone."""
+    """Whether ``listen.http``, or an address, is reached by programs of this machine alone."""
     host = http.rpartition(":")[0].strip("[]")
     return http == HTTP_UNIX or (is_address(host) and ipaddress.ip_address(host).is_loopback)
 
@@ -415,6 +462,9 @@ _MEMBER_URL = _text(
         re.fullmatch(rf"{_MEMBER}=https?://[A-Za-z0-9.:\[\]-]{{1,255}}/?", text) is not None
     ),
 )
+_MEMBER_PORT = _text(
+    f"ID=HOST:PORT, as n1=10.0.0.2:8081; {V6_SAID}", has_port(rf"{_MEMBER}={HOST}:{PORT}")
+)
 _SOURCE_URL = _text(
     "a URL, as https://10.0.0.2:9464",
     has_port(rf"https?://{HOST}:{PORT}/?"),
@@ -468,7 +518,8 @@ RULES = {
     "raft.preferred_leaders": _each(_MEMBER_RULE),
     "raft.curve": _BOOLEAN,
     "raft.direct": _BOOLEAN,
-    "raft.direct_port": _between(0, 65_535),
+    "raft.direct_port": _between(0, 65_534),
+    "raft.direct_writers": _BOOLEAN,
     "raft.keys_dir": _path("an absolute path", size_max=4_000),
     "scrub.rate_bytes_per_s": _between(0, 1024 * MIB),
     "scrub.every_s": _between(1, 31_536_000),
@@ -482,6 +533,8 @@ RULES = {
     "listen.remoting": _REMOTING,
     "listen.name_server": _REMOTING,
     "listen.http": _HTTP,
+    "listen.grpc": _REMOTING,
+    "listen.ha": _REMOTING,
     "listen.socket_mode": _between(0, 0o777),
     "listen.curve_secret_file": _path("an absolute path", size_max=4_000),
     "listen.vip_channel": _BOOLEAN,
@@ -497,6 +550,17 @@ RULES = {
     "remoting.tls_certificate_file": _path("an absolute path", size_max=4_000),
     "remoting.tls_key_file": _path("an absolute path", size_max=4_000),
     "remoting.members_ca_file": _path("an absolute path", size_max=4_000),
+    "slaves.connections_max": _between(1, 16),
+    "slaves.bytes_per_s": _between(MIB, 16 * 1024 * MIB),
+    "grpc.members": _each(_MEMBER_PORT),
+    "grpc.members_ca_file": _path("an absolute path", size_max=4_000),
+    "grpc.connections_max": _between(8, 1_000_000),
+    "grpc.users_max": _between(1, 100_000),
+    "grpc.idle_ms": _between(1_000, 86_400_000),
+    "grpc.memory_bytes_max": _between(256 * MIB, 16_384 * MIB),
+    "grpc.tls_mode": _text('"disabled", "permissive" or "enforcing"', lambda text: True),
+    "grpc.tls_certificate_file": _path("an absolute path", size_max=4_000),
+    "grpc.tls_key_file": _path("an absolute path", size_max=4_000),
     "http.tls_certificate_file": _path("an absolute path", size_max=4_000),
     "http.tls_key_file": _path("an absolute path", size_max=4_000),
     "http.tokens_file": _path("an absolute path", size_max=4_000),
@@ -554,6 +618,8 @@ RULES = {
     "limits.members_bytes": _between(MIB, 16 * 1024 * MIB),
     "limits.held_pulls_max": _between(1, 1_000_000),
     "limits.held_pulls_per_client": _between(1, 1_000_000),
+    "limits.share_unsettled_per_group": _between(1, 1_000_000),
+    "limits.share_unsettled_max": _between(1, 10_000_000),
     "limits.os_page_cache_busy_timeout_mills": _between(10, 600_000),
     "limits.put_lock_warn_ms": _between(1, 600_000),
     "limits.deduplication_memory_bytes": _between(4 * MIB, 16 * 1024 * MIB),
@@ -577,6 +643,18 @@ RULES = {
     "retention.archive_wait_hours": _between(0, 876_000),
     "retention.archive_wait_below": _WATERMARK,
     "retention.reserve_bytes": _between(MIB, 1024 * MIB),
+    "cold.place": _text(
+        "an absolute path, or an address as s3://BUCKET/PREFIX",
+        lambda text: len(text) <= 4_000 and _PIECES.fullmatch(text) is not None,
+    ),
+    "cold.cache_dir": _path("an absolute path", size_max=4_000),
+    "cold.cache_bytes": _between(16 * MIB, 64 * 1024 * 1024 * MIB),
+    "cold.readers": _between(1, 64),
+    "cold.pulls_max": _between(1, 1_024),
+    "cold.pulls_per_client": _between(1, 1_024),
+    "cold.wait_ms": _between(100, 300_000),
+    "cold.refresh_s": _between(1, 86_400),
+    "cold.memory_bytes_max": _between(512 * MIB, 65_536 * MIB),
     "supervision.restarts_max": _between(0, 1_000),
     "supervision.restart_window_s": _between(1, 86_400),
     "supervision.restart_pause_max_ms": _between(0, 600_000),

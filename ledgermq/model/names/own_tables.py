@@ -13,5 +13,6 @@ OWN_TABLES = (
     "features.json",
     "cluster.json",
     "schemas.json",
+    "share-groups.json",
 )
 """Those of ``rules.state.state_tables``, for who copies or checks a store without a broker."""

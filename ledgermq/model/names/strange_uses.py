@@ -14,8 +14,8 @@ class StrangeUse(StrEnum):
     TABLES: topics, groups, offsets or queues in RocksDB. TIMERS: messages that wait in the timer
     wheel. POP: messages that POP has handed out, or not yet again. BATCH: queues of batches.
     COMPACTED: topics that keep the newest message of a key. STATIC: queues spread over brokers.
-    ROCKSDB: messages or marks in ``rocksdbstore/`` or ``kvStore/``. UNCONFIRMED: a log that goes
-    on behind what a controller's members have confirmed.
+    ROCKSDB: messages or marks in ``rocksdbstore/`` or ``kvStore/``. UNCONFIRMED: a controller's log
+    that lacks something that was confirmed; where it goes on behind that, nothing is lost.
     """
 
     TABLES = "tables"

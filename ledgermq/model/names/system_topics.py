@@ -13,6 +13,12 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SYSTEM_TOPICS = FORBIDDEN_TOPICS | {TEMPLATE_TOPIC, "BenchmarkTest", TRACE_TOPIC}
 """Names that no client may create (RocketMQ's ``TopicValidator`` and our own)."""
 
+STATE_QUEUE_ID = 1
+"""Queue of the system topic that has the commands which change the broker's tables."""
+
+SNAPSHOT_TAG, PART_PROPERTY = "state-snapshot", "PART"
+"""Tag of a part of a snapshot of those tables, and the property that says which part it is."""
+
 
 def is_system_topic(name: str) -> bool:
     """Whether the name is reserved for the broker."""

@@ -35,6 +35,7 @@ from ledgermq.verbs.access import ListQuotas, ListUsers, RemoveQuota, RemoveUser
 from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup, ShowLag
 from ledgermq.verbs.needs import VerbNeed
 from ledgermq.verbs.offsets import CloneOffsets, ResetOffsets
+from ledgermq.verbs.shares import EndShared, ReceiveShared, SettleShared, ShowShared
 from ledgermq.verbs.topics import AlterTopic, CreateTopic, DeleteTopic, ShowTopic
 from ledgermq.verbs.verb import NOTHING, Argument, Verb, arguments_of
 from ledgermq.verbs.waiting import CancelTimer, EndTransaction, ListTimers, ListTransactions
@@ -303,6 +304,24 @@ GROUP_CALLS = (
     verb_call(
         "POST", "/groups/{group}/offsets/clone", "cloneOffsets",
         "Let a group be as far as another one", CloneOffsets,
+    ),
+    verb_call(
+        "GET", "/shares/{group}", "showShared", "What a share group has taken, queue by queue",
+        ShowShared,
+    ),
+    verb_call(
+        "POST", "/shares/{group}/receive", "receiveShared",
+        "Take messages for a share group; nobody else gets them for a while",
+        ReceiveShared, needs=Needs.MESSAGES, without={"wait_ms"},
+    ),
+    verb_call(
+        "POST", "/shares/{group}/settle", "settleShared",
+        "Say what is to become of messages that were taken",
+        SettleShared, needs=Needs.MESSAGES,
+    ),
+    verb_call(
+        "POST", "/shares/{group}/end", "endShared",
+        "Have a share group consume queue by queue from now on", EndShared,
     ),
     ApiCall(
         "GET", "/dead-letters", "listDeadLetterGroups", "Groups that have dead letters",

@@ -259,7 +259,7 @@ async def _set_rule(ask: Inquiries, request: Request) -> object:
     if rule not in [*Compatibility]:
         allowed = ", ".join(Compatibility)
         raise _RegistryError(HTTPStatus.UNPROCESSABLE_ENTITY, 42203, f"allowed: {allowed}")
-    await ask.told(SetSchemaRule(request.path_params["subject"], str(rule)))
+    await ask.told(SetSchemaRule(request.path_params["subject"], str(rule), ahead=True))
     return {"compatibility": rule}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -29,33 +30,34 @@ from ledgermq.model.errors import (
     NotLeaderError,
     ProtocolError,
     QuotaError,
+    StorageError,
     TopicUnknownError,
 )
-from ledgermq.observer.callers import HttpCaller
-from ledgermq.observer.console import documents, message_pages, topic_pages
+from ledgermq.observer.console import documents, message_pages
+from ledgermq.observer.console.access_pages import ACCESS_PAGES
+from ledgermq.observer.console.group_finding import silence_words
 from ledgermq.observer.console.group_pages import GroupPages
-from ledgermq.observer.console.history import History, LagHistory
-from ledgermq.observer.console.node_pages import ACCESS_PAGES, NodePages
+from ledgermq.observer.console.happenings import Happenings
+from ledgermq.observer.console.history import SAMPLE_S, History, Kept
+from ledgermq.observer.console.node_pages import NodePages, Seen
 from ledgermq.observer.console.rendering import FOLDER, HEADERS, Rendering
 from ledgermq.observer.console.sign_in import SignIn, is_anybody, is_from_here
+from ledgermq.observer.console.site_files import FIRST_PAGE, SiteFiles
 from ledgermq.observer.console.tables import exported
-from ledgermq.observer.console.views import ConsolePage, Form, PageAsked, View, address
+from ledgermq.observer.console.topic_pages import TopicPages
+from ledgermq.observer.console.views import ConsolePage, Field, Form, PageAsked, View, address
 from ledgermq.observer.console.visits import Visit
 from ledgermq.observer.health_source import HealthSource
 from ledgermq.observer.inquiries.inquirer import Sources
-from ledgermq.observer.inquiries.inquiries import Inquiries
+from ledgermq.observer.metrics.lag_survey import Counted
 from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.observer.pages import Pages
 from ledgermq.process.node_status import Health
-from ledgermq.verbs.groups import ShowGroup
-from ledgermq.wire.session import LOOKS
 
 FIELDS_MAX = 64
 """Most fields of one form."""
 
 _NAME_MAX = 255
-_ITSELF = HttpCaller(LOOKS, "console")
-"""Who follows lags for curves; who may see one is asked when it is shown."""
 
 _STATIC = FOLDER / "static"
 _MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -74,11 +76,12 @@ _MESSAGES = (
     ("/timers", "Timers"),
     ("/transactions", "Transactions"),
 )
+SITE_PATH = "/documentation"
 SECTIONS = (
     ("Node", _NODE),
     ("Messages", _MESSAGES),
     ("Access", (("/users", "Users"), ("/quotas", "Quotas"))),
-    ("Help", (("/handbook", "Handbook"),)),
+    ("Help", (("/handbook", "Handbook"), (SITE_PATH, "All documents"))),
 )
 
 _STATUSES: tuple[tuple[type[LedgerError], HTTPStatus], ...] = (
@@ -123,15 +126,22 @@ class Console:
     def __init__(self, settings: Settings, parts: ConsoleParts) -> None:
         """Read the static files."""
         scrapes = parts.scrapes
-        self._history = History(parts.page)
-        self._lags = LagHistory()
+        self._page = parts.page
+        self._scrapes = scrapes
+        self._seen = Seen(History(parts.page), Happenings(parts.page, settings.node.self_id))
+        self._kept = Kept()
+        self._counted: Counted | None = None
+        self._counted_at = (-1, -1, -1)
+        self._sampled_s = 0.0
         self._sampling: asyncio.Task[None] | None = None
         self._sources = parts.sources
         self._health = parts.health
         self._counters = parts.counters
         self._thread = parts.thread
         self._sign_in = SignIn(settings, parts.pages, scrapes.secret_of, has_tls=parts.has_tls)
-        node_pages = NodePages(settings, scrapes, parts.thread)
+        self._topics = TopicPages(scrapes, self._kept)
+        self._groups = GroupPages(scrapes, self._kept)
+        node_pages = NodePages(settings, self._seen, self._groups.greatest_lags, parts.thread)
         node = settings.node
         self._names = {
             "cluster": node.broker_cluster_name,
@@ -143,11 +153,12 @@ class Console:
         }
         digest = hashlib.sha256(b"".join(self._files[name] for name in sorted(self._files)))
         self._version = digest.hexdigest()[:16]
+        self._site = SiteFiles()
+        self._sections = SECTIONS if self._site.is_there else _without(SITE_PATH)
         self._rendering = Rendering(self._version)
-        self._groups = GroupPages(self._lags)
         self._pages: tuple[ConsolePage, ...] = (
             *node_pages.pages,
-            *topic_pages.PAGES,
+            *self._topics.pages,
             *self._groups.pages,
             *message_pages.PAGES,
             *ACCESS_PAGES,
@@ -159,11 +170,14 @@ class Console:
         """Where all of it is."""
         return [
             Route("/static/{path:path}", self._static),
+            Route(SITE_PATH, self._site_page),
+            Route(f"{SITE_PATH}/{{path:path}}", self._site_page),
             Route("/sign-in", self._sign_in_page),
             Route("/sign-in", self._signed_in, methods=["POST"]),
             Route("/sign-out", self._signed_out, methods=["POST"]),
-            Route("/curves.json", self._curves),
-            Route("/groups/{group}/lag.json", self._lag_curve),
+            Route("/curves.json", partial(self._data, self._rates)),
+            Route("/groups/{group}/lag.json", partial(self._data, self._groups.lag_curve)),
+            Route("/topics/{topic}/rate.json", partial(self._data, self._topics.rate_curve)),
             *(Route(page.path, partial(self._show, page), methods=["GET"]) for page in self._pages),
             *(
                 Route(page.path, partial(self._change, page), methods=["POST"])
@@ -173,21 +187,31 @@ class Console:
         ]
 
     def sample(self) -> None:
-        """Follow the node's rates, and the lags of groups that are looked at; with each wake-up."""
-        self._history.look()
-        groups = self._lags.due()
-        if groups and (self._sampling is None or self._sampling.done()):
-            self._sampling = asyncio.get_running_loop().create_task(self._sample(groups))
+        """Follow the node's rates, its events, its topics and its groups; with each wake-up."""
+        self._seen.history.look()
+        self._seen.happenings.look()
+        now_s = time.monotonic()
+        is_idle = self._sampling is None or self._sampling.done()
+        if is_idle and now_s - self._sampled_s >= SAMPLE_S:
+            self._sampled_s = now_s
+            self._sampling = asyncio.get_running_loop().create_task(self._keep())
 
-    async def _sample(self, groups: tuple[str, ...]) -> None:
-        inquiries = Inquiries(self._sources, _ITSELF)
-        for group in groups:
-            # Another node leads, or the group has gone: its curve has a gap.
+    async def _keep(self) -> None:
+        """Keep a sample of topics and groups; where the log stands still nothing is looked at."""
+        page = self._page
+        here = (
+            page.read_committed_position(),
+            page.read_dispatched().position,
+            page.read_log_begin().position,
+        )
+        counted = self._counted
+        if here != self._counted_at or counted is None or not counted.is_whole or counted.is_old:
+            # The node is starting, or a file is damaged: the courses have a gap.
             with suppress(LedgerError):
-                state = await inquiries.ask(ShowGroup(group))
-                lag = state["lag"]
-                assert isinstance(lag, dict)
-                self._lags.put(group, sum(lag.values()))
+                self._counted = await self._scrapes.counted()
+                self._counted_at = here
+        if self._counted is not None and here == self._counted_at and not self._counted.is_old:
+            self._kept.put(self._counted)
 
     async def _show(self, page: ConsolePage, request: Request) -> Response:
         try:
@@ -238,17 +262,11 @@ class Console:
         visit.notice = ("ok", done.text)
         return _see(done.to)
 
-    async def _curves(self, request: Request) -> Response:
-        return await self._data(request, self._rates)
-
     async def _rates(self, _asked: PageAsked) -> Mapping[str, object]:
-        return self._history.curves()
-
-    async def _lag_curve(self, request: Request) -> Response:
-        return await self._data(request, self._groups.lag_curve)
+        return self._seen.history.curves()
 
     async def _data(
-        self, request: Request, find: Callable[[PageAsked], Awaitable[Mapping[str, object]]]
+        self, find: Callable[[PageAsked], Awaitable[Mapping[str, object]]], request: Request
     ) -> Response:
         """What a curve is drawn from."""
         try:
@@ -307,6 +325,26 @@ class Console:
         }
         return Response(content, media_type=_MEDIA[Path(name).suffix], headers=headers)
 
+    async def _site_page(self, request: Request) -> Response:
+        """A file of the documentation's site, for who may see pages of the console."""
+        try:
+            caller, _ = await self._sign_in.find(request)
+            if caller is None:
+                return _see(address("/sign-in", to=_here(request)))
+        except LedgerError as error:
+            return await self._outside(error)
+        name = str(request.path_params.get("path", ""))
+        if not name and self._site.is_there:
+            return _see(f"{SITE_PATH}/{FIRST_PAGE}")
+        try:
+            # To unpack one takes milliseconds, and others ask for health meanwhile.
+            file = await self._sources.looks.make(self._site.read, name)
+        except StorageError as error:
+            return PlainTextResponse(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        if file is None:
+            return PlainTextResponse("no such file\n", HTTPStatus.NOT_FOUND)
+        return Response(file.content, media_type=file.media_type, headers=dict(file.headers))
+
     async def _health_now(self) -> Health | None:
         with suppress(LedgerError):
             return await self._health.health()
@@ -331,13 +369,18 @@ class Console:
     def _trouble(self, asked: PageAsked, visit: Visit | None, error: LedgerError) -> Response:
         """A page that could not be made, and why."""
         status = _status_of(error)
-        title = "Not here" if isinstance(error, NotLeaderError) else _TITLES.get(status, "Not now")
+        title, silent = _TITLES.get(status, "Not now"), ""
+        if isinstance(error, NotLeaderError):
+            title = "Not here" if "leader" in error.details else "Nobody leads"
+            happenings = self._seen.happenings
+            silent = silence_words(happenings.silent, happenings.since_ms)
         values = {
             "view": View(title),
             "asked": asked,
             "notice": None,
             "text": _sentence(error, details=not isinstance(error, NotLeaderError)),
             "leader": error.details.get("leader", ""),
+            "silent": silent,
             "url": error.details.get("url", ""),
             "is_elsewhere": isinstance(error, NotLeaderError),
         }
@@ -366,7 +409,7 @@ class Console:
         theme = asked.request.cookies.get("ledgermq-theme", "")
         return {
             "names": self._names,
-            "sections": SECTIONS,
+            "sections": self._sections,
             "here": "/" + path.strip("/").partition("/")[0],
             "state": health["state"] if health is not None else "silent",
             "is_ready": health is not None and health["ready"],
@@ -377,12 +420,27 @@ class Console:
         }
 
 
+def _without(path: str) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """The sections without a page that is not there."""
+    return tuple(
+        (title, tuple(page for page in pages if page[0] != path)) for title, pages in SECTIONS
+    )
+
+
 async def _handbook(asked: PageAsked) -> View:
+    words = asked.text("find")
+    # To read all of the documents for the first time takes a second.
+    make = asked.inquirer.sources.looks.make
     return View(
         "Handbook",
+        "The operating documents of this version, as they are in its package.",
+        search=(Field("find", "Find", "search", words),),
         template="handbook.html",
-        values={"titles": documents.titles()},
-        text="The operating documents of this version, as they are in its package.",
+        values={
+            "contents": await make(documents.contents),
+            "places": await make(documents.found, words) if words else [],
+            "words": words,
+        },
     )
 
 

@@ -18,7 +18,13 @@ _INSTALLED = FOLDER / "documents"
 PAGES = _INSTALLED if _INSTALLED.is_dir() else FOLDER.parents[2] / "docs" / "operating"
 """The operating pages: ``setup.py`` copies them into what it installs; a checkout has its own."""
 
-_TITLE = re.compile(r"^# (.+)$", re.M)
+_LINK = re.compile(r"\[+([^\[\]]*)\]+\([^)]*\)")
+CONTENTS = "README"
+"""The page that orders all others by what somebody wants to do."""
+
+FOUND_MAX = 30
+AROUND = 80
+"""Characters before the first word that was looked for; twice as many come behind it."""
 
 
 class Document(NamedTuple):
@@ -29,14 +35,76 @@ class Document(NamedTuple):
     html: Markup
 
 
-def titles() -> list[tuple[str, str]]:
-    """Names and titles of all pages there are, by title."""
-    found = []
-    for path in PAGES.glob("*.md"):
-        match = _TITLE.search(path.read_text(encoding="utf-8"))
-        if match is not None and path.stem != "README":
-            found.append((path.stem, match[1].replace("`", "")))
-    return sorted(found, key=lambda page: page[1].lower())
+@lru_cache(1)
+def contents() -> Markup:
+    """All pages under what somebody wants to do."""
+    tokens = _tokens(CONTENTS) or []
+    begin = next((at for at, token in enumerate(tokens) if token.tag == "h2"), 0)
+    return _rendered(tokens[begin:])
+
+
+class FoundSection(NamedTuple):
+    """A section of a page that has all words that were looked for.
+
+    Attributes:
+        link: where the console has it.
+        text: where the first of them stands, with what is around it.
+    """
+
+    page: str
+    section: str
+    link: str
+    text: str
+
+
+def found(words: str) -> list[FoundSection]:
+    """The first ``FOUND_MAX`` sections that have all ``words``, those first that are named so."""
+    wanted = words.lower().split()
+    if not wanted:
+        return []
+    hits = [
+        one
+        for one in _sections()
+        if all(word in f"{one.page} {one.section} {one.text}".lower() for word in wanted)
+    ]
+
+    def is_further(one: FoundSection) -> tuple[bool, bool]:
+        named = (one.section.lower(), one.page.lower())
+        section, page = (all(word in name for word in wanted) for name in named)
+        return not section, not page
+
+    hits.sort(key=is_further)
+    return [one._replace(text=_around(one.text, wanted[0])) for one in hits[:FOUND_MAX]]
+
+
+def _around(text: str, word: str) -> str:
+    at = max(0, text.lower().find(word) - AROUND)
+    end = at + 3 * AROUND
+    return f"{'…' if at else ''}{text[at:end]}{'…' if end < len(text) else ''}"
+
+
+@lru_cache(1)
+def _sections() -> list[FoundSection]:
+    """All sections of all pages but the contents, with all of their words."""
+    told: list[FoundSection] = []
+    for name in sorted(_pages().keys() - {CONTENTS}):
+        tokens = _tokens(name) or []
+        page = next((_plain(one.content) for one in tokens if one.type == "inline"), name)
+        here, words = FoundSection(page, page, f"/handbook/{name}", ""), list[str]()
+        for at, token in enumerate(tokens):
+            if token.type == "heading_open" and at:
+                told.append(here._replace(text=_plain(" ".join(words))))
+                title, words = _plain(tokens[at + 1].content), []
+                here = FoundSection(page, title, f"/handbook/{name}#{token.attrs['id']}", "")
+            elif token.type in ("inline", "fence") and tokens[at - 1].type != "heading_open":
+                words.append(token.content)
+        told.append(here._replace(text=_plain(" ".join(words))))
+    return told
+
+
+def _plain(text: str) -> str:
+    """A text of a document without the signs for links and for code."""
+    return " ".join(_LINK.sub(r"\1", text).replace("`", "").replace("**", "").split())
 
 
 def document(name: str) -> Document | None:
@@ -127,7 +195,7 @@ def _rendered(tokens: Sequence[Token]) -> Markup:
 
 def _anchor(title: str, taken: set[str]) -> str:
     """The anchor of a title as GitHub makes it, unlike those in ``taken``, to which it is added."""
-    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
+    plain = _LINK.sub(r"\1", title).lower()
     first = anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
     number = 1
     while anchor in taken:

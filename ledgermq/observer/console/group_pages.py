@@ -1,16 +1,22 @@
-"""Pages of consumer groups: all of them, and one with its lag and members."""
+"""Pages of consumer groups: all of them, with who is behind, and one with its lag and members."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import cast
 
 from ledgermq.model.errors import ConfigError
-from ledgermq.observer.console.history import LagHistory
-from ledgermq.observer.console.rendering import number_text
+from ledgermq.model.names.group_topics import RETRY_PREFIX
+from ledgermq.observer.console.history import Kept, spark_of
+from ledgermq.observer.console.rendering import (
+    duration_text,
+    number_text,
+    rate_text,
+    time_text,
+)
 from ledgermq.observer.console.tables import Row, ShownTable, TableColumn
-from ledgermq.observer.console.topic_pages import topic_link
+from ledgermq.observer.console.topic_pages import age_ms, messages_link, topic_link
 from ledgermq.observer.console.verb_acts import verb_act
 from ledgermq.observer.console.views import (
     Change,
@@ -28,9 +34,18 @@ from ledgermq.observer.console.views import (
     path_of,
     rows_of,
 )
+from ledgermq.observer.inquiries.row_pages import PAGE_ROWS_MAX
+from ledgermq.observer.metrics.lag_survey import GroupWaits
+from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup, ShowLag
 from ledgermq.verbs.offsets import CloneOffsets, ResetOffsets, Target
 
+LISTED_MAX = 5_000
+"""Groups that are looked through, sorted and told; of all together the broker is asked at once."""
+
+_NO_GROUPS = "No group has consumed yet."
+_TONES = {"stopped": "bad", "stands still": "bad", "nobody consumes": "warn", "consumes": "ok"}
+_MAY = ("consumeEnable", "consume"), ("consumeBroadcastEnable", "broadcast")
 _SWITCHES = (
     ("consumeEnable", "May consume"),
     ("consumeBroadcastEnable", "May broadcast"),
@@ -42,11 +57,22 @@ def group_link(row: Row) -> str:
     return path_of("groups", row["group"])
 
 
-_COLUMNS = (
+_LIST_COLUMNS = (
     TableColumn("group", "Group", "code", group_link),
-    TableColumn("topics", "Has consumed of", "list"),
-    TableColumn("retries", "Retries", "number"),
-    TableColumn("exists", "In the table", "state"),
+    TableColumn("state", "State", "state"),
+    TableColumn("members", "Members", "number", hint="clients that consume now"),
+    TableColumn("lag", "Lag", "number", hint="messages that are not consumed"),
+    TableColumn("age_ms", "Oldest waits for", "ms"),
+    TableColumn("rate", "Consumes", "rate", hint="messages a second, in the last minute"),
+    TableColumn("course", "Lag, last hour", "spark"),
+    TableColumn("topics", "Topics", "list"),
+)
+_TOPIC_COLUMNS = (
+    TableColumn("topic", "Topic", "code", topic_link),
+    TableColumn("lag", "Lag", "number"),
+    TableColumn("messages", "Messages", "number", messages_link),
+    TableColumn("rate", "Comes in", "rate"),
+    TableColumn("age_ms", "Oldest waits for", "ms"),
 )
 _LAG_COLUMNS = (
     TableColumn("topic", "Topic", "code", topic_link),
@@ -84,35 +110,19 @@ _PLACES = (
 )
 
 
-async def _groups(asked: PageAsked) -> View:
-    all_ = asked.text("system") == "yes"
-
-    find = partial(asked.inquiries.groups, all_=all_)
-    rows, next_ = await asked.rows("groups", find, "groups")
-    shown = [{**row, "retries": _field(row, "retryMaxTimes")} for row in rows]
-    none = "No group has consumed yet."
-    table = ShownTable("groups", "Consumer groups", _COLUMNS, shown, none, next_)
-    create = Change("create", "Create a group", "Create", _CREATE_FIELDS)
-    return View(
-        "Consumer groups",
-        search=(Field("system", "Those of the system, too", "checkbox", "yes" if all_ else ""),),
-        tables=(table,),
-        changes=(create,) if asked.may_change else (),
-    )
-
-
 _ONE = "/groups/{group}"
 _CREATE = verb_act(CreateGroup, _CREATE_FIELDS, "Group {group} was created.", _ONE)
 _ALTER = verb_act(AlterGroup, _ALTER_FIELDS, "Group {group} was altered.", _ONE)
 
 
 class GroupPages:
-    """Pages of one group; who looks at one has its lag followed."""
+    """Pages of groups: the broker says which there are, the node's own files how far they are."""
 
-    def __init__(self, lags: LagHistory) -> None:
-        self._lags = lags
+    def __init__(self, scrapes: Scrapes, kept: Kept) -> None:
+        self._scrapes = scrapes
+        self._kept = kept
         self.pages = (
-            ConsolePage("/groups", _groups, {"create": _CREATE}),
+            ConsolePage("/groups", self._groups, {"create": _CREATE}),
             ConsolePage(
                 _ONE,
                 self._group,
@@ -120,44 +130,170 @@ class GroupPages:
             ),
         )
 
+    async def greatest_lags(self, asked: PageAsked, count: int) -> ShownTable:
+        """The groups of which most waits, of those that the caller may see."""
+        rows, _ = await _listed(asked, "", all_=False)
+        rows = await self._with_lags(rows)
+        rows.sort(key=lambda row: (-cast("int", row["lag"] or 0), str(row["group"])))
+        columns = _LIST_COLUMNS[:-1]
+        table = ShownTable("lags", "Who is behind", columns, rows[:count], _NO_GROUPS)
+        return await self._with_courses(asked, table)
+
+    async def _groups(self, asked: PageAsked) -> View:
+        part, all_ = asked.text("name"), asked.text("system") == "yes"
+        search = (
+            Field("name", "Name contains", "search", part),
+            Field("system", "Those of the system, too", "checkbox", "yes" if all_ else ""),
+        )
+        rows, is_cut = await _listed(asked, part, all_=all_)
+        note = f"Of the first {LISTED_MAX:,} by name." if is_cut else self._since()
+        none = "No group has that in its name." if part else _NO_GROUPS
+        rows = await self._with_lags(rows)
+        table = ShownTable("groups", "Consumer groups", _LIST_COLUMNS, rows, none, note=note)
+        create = Change("create", "Create a group", "Create", _CREATE_FIELDS)
+        return View(
+            "Consumer groups",
+            search=search,
+            tables=(await self._with_courses(asked, asked.sorted_page(table, "-lag")),),
+            changes=(create,) if asked.may_change else (),
+        )
+
+    async def _with_courses(self, asked: PageAsked, table: ShownTable) -> ShownTable:
+        def course(row: Row) -> list[float]:
+            return spark_of(self._kept.groups.columns(str(row["group"]))[1])
+
+        return await asked.with_courses(table, course)
+
+    def _since(self) -> str:
+        """From when on courses are kept."""
+        since_ms = self._kept.since_ms
+        return "" if since_ms is None else f"Kept since {time_text(since_ms)} UTC, in memory alone."
+
+    async def _with_lags(self, rows: Sequence[Row]) -> list[Row]:
+        waits = await self._scrapes.group_waits([str(row["group"]) for row in rows])
+        return [self._with_lag(row, waits.get(str(row["group"]))) for row in rows]
+
+    def _with_lag(self, row: Row, waits: GroupWaits | None) -> Row:
+        name, kept = str(row["group"]), self._kept.groups
+        rate = kept.rate(name, 1)
+        lag = None if waits is None else waits.lag
+        topics = [
+            topic
+            for topic in cast("list[str]", row["topics"])
+            if not topic.startswith(RETRY_PREFIX)
+        ]
+        return {
+            **row,
+            "topics": [topic for topic in topics if not topic.startswith(RETRY_PREFIX)],
+            "state": _state(row, lag, rate),
+            "lag": lag,
+            "age_ms": None if waits is None else age_ms(waits.since_ms),
+            "rate": rate,
+        }
+
     async def _group(self, asked: PageAsked) -> View:
         name = asked.part("group")
         group = await asked.inquiries.ask(ShowGroup(name))
 
         find = partial(asked.inquiries.page, ShowLag(name))
         queues, next_ = await asked.rows("lag", find, "queues")
-        lag = sum(cast("dict[str, int]", group["lag"]).values())
+        lags = cast("dict[str, int]", group["lag"])
         members = await asked.inquiries.members(name)
-        if group["exists"] or queues:
-            self._lags.watch(name)
         warnings = cast("list[str]", group["warnings"])
         there = rows_of(members, "members")
-        facts = (
-            Fact("Lag", number_text(lag), "warn" if lag and not there else ""),
-            Fact("Members", number_text(len(there)), "" if there else "warn"),
-            Fact("Retries", str(_field(group, "retryMaxTimes") or "–")),
-            *(Fact(title, "yes" if _field(group, key) else "no") for key, title in _SWITCHES),
+        waits = GroupWaits(sum(lags.values()), None)
+        known = (await self._scrapes.group_waits([name])).get(name, waits)
+        told = self._with_lag(
+            {**group, "members": len(there), "topics": list(lags)}, known._replace(lag=waits.lag)
         )
         none = "It has consumed nothing yet."
-        lags = ShownTable("lag", "Lag by queue", _LAG_COLUMNS, queues, none, next_)
-        chart = Chart(
-            "Lag in messages", f"{path_of('groups', name)}/lag.json", (("lag", "messages"),)
+        lag_table = ShownTable("lag", "Lag by queue", _LAG_COLUMNS, queues, none, next_)
+        by_topic = ShownTable(
+            "topics", "Lag by topic", _TOPIC_COLUMNS, await self._topics_of(name, lags), none
+        )
+        source = f"{path_of('groups', name)}/lag.json"
+        charts = (
+            Chart("Lag in messages", source, (("lag", "messages"),)),
+            Chart("Consumed a second", source, (("rate", "messages"),)),
         )
         return View(
             name,
             back=("/groups", "Consumer groups"),
-            facts=facts,
-            charts=(chart,),
+            ways=((path_of("dead-letters", name), "Dead letters"),),
+            facts=_facts(group, told),
+            charts=charts,
             text="; ".join(warnings),
-            tables=(lags, _members_table(members)),
+            tables=(by_topic, _members_table(members), lag_table),
             changes=_changes(group) if asked.may_change and not group["system"] else (),
         )
 
+    async def _topics_of(self, group: str, lags: Mapping[str, int]) -> list[Row]:
+        figures = await self._scrapes.topic_figures(list(lags))
+        rows: list[Row] = []
+        for topic, lag in lags.items():
+            known = figures.get(topic)
+            waits = None if known is None else known.groups.get(group)
+            rows.append(
+                {
+                    "topic": topic,
+                    "lag": lag,
+                    "messages": None if known is None else known.held,
+                    "rate": self._kept.topics.rate(topic),
+                    "age_ms": None if waits is None else age_ms(waits.since_ms),
+                }
+            )
+        return rows
+
     async def lag_curve(self, asked: PageAsked) -> Mapping[str, object]:
-        """The course of a group's lag, to who may see the group."""
+        """The course of a group's lag, and of what it consumes, to who may see the group."""
         name = asked.part("group")
         await asked.inquiries.ask(ShowGroup(name))
-        return self._lags.curve(name)
+        times, lag, _ = self._kept.groups.columns(name)
+        return {"time": times, "lag": lag, "rate": [None, *self._kept.groups.rates(name, 1)]}
+
+
+async def _listed(asked: PageAsked, part: str, *, all_: bool) -> tuple[list[Row], bool]:
+    """Groups with ``part`` in their names, at most ``LISTED_MAX``; whether there are more."""
+    rows: list[Row] = []
+    after = ""
+    while True:
+        found = await asked.inquiries.groups(PAGE_ROWS_MAX, after, all_=all_)
+        page = rows_of(found, "groups")
+        rows += [row for row in page if part.lower() in str(row["group"]).lower()]
+        if len(rows) > LISTED_MAX or not found["next"]:
+            return rows[:LISTED_MAX], len(rows) > LISTED_MAX
+        after = str(found["next"])
+
+
+def _state(row: Row, lag: int | None, rate: float | None) -> str:
+    """What a group does, in a word or two."""
+    if row["exists"] and not _field(row, "consumeEnable"):
+        return "stopped"
+    if rate:
+        return "consumes"
+    if not lag:
+        return "idle" if row["members"] else "no members"
+    if rate is None:
+        return "measuring"
+    return "stands still" if row["members"] else "nobody consumes"
+
+
+def _facts(group: Mapping[str, object], told: Row) -> tuple[Fact, ...]:
+    retries = _field(group, "retryMaxTimes")
+    may = [title for key, title in _MAY if _field(group, key)]
+    lag, members = cast("int", told["lag"]), cast("int", told["members"])
+    return (
+        Fact("State", str(told["state"]), _TONES.get(str(told["state"]), "")),
+        Fact("Lag", number_text(lag), more="messages", tone="warn" if lag and not members else ""),
+        Fact("Oldest waits for", duration_text(told["age_ms"])),
+        Fact("Consumes", rate_text(told["rate"]), more="in the last minute"),
+        Fact("Members", number_text(members), "" if members else "warn"),
+        Fact(
+            "Given up after",
+            "–" if retries is None else f"{retries} retries",
+            more="" if len(may) == len(_MAY) else f"may {' and '.join(may) or 'do nothing'}",
+        ),
+    )
 
 
 def _members_table(members: Mapping[str, object]) -> ShownTable:

@@ -15,11 +15,17 @@ from typing import NamedTuple, cast
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import TIMESTAMP_MAX
+from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX
 from ledgermq.model.names.transactions import Decision
 from ledgermq.observer.console.group_pages import group_link
 from ledgermq.observer.console.rendering import ago_text, bytes_text, number_text, time_text
 from ledgermq.observer.console.tables import Row, RowAct, ShownTable, TableColumn
-from ledgermq.observer.console.topic_pages import topic_link
+from ledgermq.observer.console.topic_pages import (
+    messages_link,
+    sent_to,
+    topic_link,
+    user_topics,
+)
 from ledgermq.observer.console.verb_acts import verb_act
 from ledgermq.observer.console.views import (
     ROWS_SHOWN,
@@ -37,6 +43,7 @@ from ledgermq.observer.console.views import (
     path_of,
     rows_of,
 )
+from ledgermq.observer.inquiries.message_inquiries import BODY_MAX
 from ledgermq.observer.inquiries.row_pages import PAGE_ROWS_MAX
 from ledgermq.verbs.waiting import CancelTimer, EndTransaction, ListTimers, ListTransactions
 
@@ -195,11 +202,12 @@ def _depth(text: str) -> int:
 
 
 BYS = (
-    ("last", "the last ones of a queue"),
-    ("offset", "a queue, from an offset on"),
-    ("time", "stored from a time on"),
+    ("last", "the newest"),
+    ("text", "the newest that contain"),
     ("key", "by key"),
     ("id", "by id"),
+    ("time", "stored from a time on"),
+    ("offset", "a queue, from an offset on"),
 )
 
 _PREVIEW_BYTES = 256
@@ -220,9 +228,15 @@ _ADDED = (
 
 _FOUND = (
     TableColumn("offsetMsgId", "Id", "export"),
-    TableColumn("queueOffset", "Offset", "number", _link),
     TableColumn("queue", "Queue", "number"),
+    TableColumn("queueOffset", "Offset", "number", _link),
     *_ADDED,
+)
+TOPICS_OFFERED = 500
+
+_CHOOSE = (
+    TableColumn("topic", "Topic", "code", messages_link),
+    TableColumn("messages", "Messages", "number"),
 )
 _CONSUMERS = (
     TableColumn("group", "Group", "code", group_link),
@@ -285,25 +299,35 @@ _REPLAYED = (
 async def _messages(asked: PageAsked) -> View:
     by = asked.text("by") or "last"
     topic = asked.text("topic")
+    is_search = bool(topic or asked.text("at"))
+    topics = [] if is_search else await user_topics(asked, TOPICS_OFFERED)
     search = (
-        Field("topic", "Topic", value=topic, hint="not needed with an offset id"),
+        Field(
+            "topic",
+            "Topic",
+            value=topic,
+            hint="not needed with an offset id",
+            proposed=[str(row["topic"]) for row in topics],
+        ),
         Field("by", "Find", "select", by, choices=BYS),
-        Field("queue", "Queue", "number", asked.text("queue"), hint="0 where left out"),
         Field(
             "at",
-            "Key, id, offset or time",
+            "Text, key, id, offset or time",
             "search",
             asked.text("at"),
             hint="a time as 2026-05-03 14:00:00 (UTC) or epoch ms",
         ),
+        Field("queue", "Queue", "number", asked.text("queue"), hint="empty: all of them"),
     )
-    tables: tuple[ShownTable, ...] = ()
-    if topic or asked.text("at"):
-        rows, next_, note = await _found(asked, by, topic)
-        shown, none = [message_row(row) for row in rows], "No message was found."
-        tables = (ShownTable("messages", "Messages", _FOUND, shown, none, next_, note),)
     text = "Nothing counts as consumed by being looked at."
-    return View("Messages", text=text, search=search, tables=tables)
+    if not is_search:
+        choose = ShownTable("topics", "Choose a topic", _CHOOSE, topics, "There are no topics yet.")
+        return View("Messages", text=text, search=search, tables=(choose,))
+    rows, next_, note = await _found(asked, by, topic)
+    shown, none = [message_row(row) for row in rows], "No message was found."
+    table = ShownTable("messages", "Messages", _FOUND, shown, none, next_, note)
+    ways = ((path_of("topics", topic), "The topic, its groups and their lags"),) if topic else ()
+    return View("Messages", text=text, ways=ways, search=search, tables=(table,))
 
 
 async def _found(asked: PageAsked, by: str, topic: str) -> tuple[list[Row], str, str]:
@@ -316,25 +340,35 @@ async def _found(asked: PageAsked, by: str, topic: str) -> tuple[list[Row], str,
         return [row], "", ""
     if not topic:
         raise ConfigError("a topic is needed to find messages so", by=by[:16])
+    queue = asked.number("queue")
+    if by == "text":
+        found = await messages.by_text(topic, at, queue=queue, body_max=_PREVIEW_BYTES)
+        note = f"Looked through the newest {number_text(found['looked'])} messages"
+        return rows_of(found, "messages"), "", f"{note}{'' if found['more'] else ': all of them'}."
     if by == "key":
-        found = await messages.by_key(topic, at, body_max=_PREVIEW_BYTES)
+        found = await messages.by_key(topic, at, queue=queue, body_max=_PREVIEW_BYTES)
         note = "There are older ones." if found["more"] else ""
         return rows_of(found, "messages"), "", note
     if by == "time":
         begin = _time_of(at)
         found = await messages.by_time(
-            topic, begin=begin, end=TIMESTAMP_MAX, body_max=_PREVIEW_BYTES
+            topic, begin=begin, end=TIMESTAMP_MAX, queue=queue, body_max=_PREVIEW_BYTES
         )
         note = "There are more of that time, and later ones." if found["more"] else ""
         return rows_of(found, "messages"), "", note
-    queue = asked.number("queue") or 0
+    if by != "offset" and queue is None:
+        found = await messages.newest(topic, body_max=_PREVIEW_BYTES)
+        note = "Of all queues, the newest first."
+        return rows_of(found, "messages"), "", note
+    number = queue or 0
     offset = (asked.number("at") or 0) if by == "offset" else None
     found = await messages.browse(
-        topic, queue, offset=offset, last=by != "offset", body_max=_PREVIEW_BYTES
+        topic, number, offset=offset, last=by != "offset", body_max=_PREVIEW_BYTES
     )
     next_ = asked.address(by="offset", at=found["next"]) if found["next"] else ""
-    note = f"Queue {queue} holds offsets {found['min']} to {found['max']}, without the last."
-    return rows_of(found, "messages"), next_, note
+    note = f"Queue {number} holds offsets {found['min']} to {found['max']}, without the last."
+    rows = rows_of(found, "messages")
+    return rows if by == "offset" else rows[::-1], next_, note
 
 
 async def _message(asked: PageAsked) -> View:
@@ -367,8 +401,8 @@ async def _message(asked: PageAsked) -> View:
     return View(
         f"Message {message['msgId']}",
         back=(
-            address("/messages", topic=message["topic"], by="last", queue=message["queue"]),
-            str(message["topic"]),
+            address("/messages", topic=message["topic"]),
+            f"Messages of {message['topic']}",
         ),
         facts=facts,
         tables=tables,
@@ -381,7 +415,52 @@ async def _message(asked: PageAsked) -> View:
             "fault": message.get("bodyFault", ""),
             "forms": [(form, asked.address(**{"as": form})) for form in body.forms],
         },
+        changes=_message_changes(str(message["topic"])) if asked.may_change else (),
     )
+
+
+def _message_changes(topic: str) -> tuple[Change, ...]:
+    """A dead letter may be replayed, and a copy of any message be sent."""
+    text = "A new message with its body, keys, tag, and properties but those named in capitals."
+    to = Field("topic", "To topic", value=topic, is_needed=True)
+    again = Change("again", "Send it again", "Send", (to,), text)
+    if not topic.startswith(DEAD_LETTER_PREFIX):
+        return (again,)
+    group = topic.removeprefix(DEAD_LETTER_PREFIX)
+    text = f"{group} consumes it again, with its retries counted anew."
+    return Change("replay", "Replay", "Replay", _REPLAYED[1:], text), again
+
+
+async def _again(asked: PageAsked, form: Form) -> Done:
+    found = await asked.inquiries.messages.show(
+        asked.text("id"), asked.text("topic") or None, body_max=BODY_MAX
+    )
+    message = cast("Mapping[str, object]", found["message"])
+    body = body_of(message)
+    if size_of(message, len(body)) != len(body):
+        raise ConfigError("body is too large to be sent again from here", limit=BODY_MAX)
+    properties = cast("Mapping[str, str]", message["properties"])
+    topic = checked_text("topic", form.get("topic", ""))
+    own = {
+        name: value
+        for name, value in properties.items()
+        if not (name.isupper() or name.startswith("__"))
+    }
+    tag, keys = properties.get("TAGS") or None, properties.get("KEYS", "").split()
+    stored = await asked.inquiries.sent.send(topic, body, tag=tag, keys=keys, properties=own)
+    return sent_to(topic, stored)
+
+
+async def _replay_one(asked: PageAsked, form: Form) -> Done:
+    found = await asked.inquiries.messages.show(
+        asked.text("id"), asked.text("topic") or None, body_max=0
+    )
+    message = cast("Mapping[str, object]", found["message"])
+    topic = str(message["topic"])
+    if not topic.startswith(DEAD_LETTER_PREFIX):
+        raise ConfigError("only dead letters are replayed", topic=topic[:64])
+    group, offset = topic.removeprefix(DEAD_LETTER_PREFIX), cast("int", message["queueOffset"])
+    return await _replayed(asked, group, [offset], form)
 
 
 def _moment(title: str, time_ms: object) -> Fact:
@@ -505,6 +584,10 @@ async def _replay(asked: PageAsked, form: Form) -> Done:
     name = asked.part("group")
     words = form.get("offsets", "").replace(",", " ").split()
     offsets = [number for word in words if (number := number_of("offsets", word)) is not None]
+    return await _replayed(asked, name, offsets, form)
+
+
+async def _replayed(asked: PageAsked, name: str, offsets: list[int], form: Form) -> Done:
     done = await asked.inquiries.dead_letters.replay(
         name,
         offsets or None,
@@ -522,7 +605,7 @@ async def _replay(asked: PageAsked, form: Form) -> Done:
 
 PAGES = (
     ConsolePage("/messages", _messages),
-    ConsolePage("/messages/one", _message),
+    ConsolePage("/messages/one", _message, {"again": _again, "replay": _replay_one}),
     ConsolePage("/dead-letters", _dead_groups),
     ConsolePage("/dead-letters/{group}", _letters, {"replay": _replay}),
     ConsolePage("/timers", _timers, {"cancel": _CANCEL}),

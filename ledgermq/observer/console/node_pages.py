@@ -1,25 +1,39 @@
-"""Pages of the node and its group: at a glance, processes, disk, last events, users and quotas."""
+"""Pages of the node and its group: at a glance, processes, disk, last events."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ledgermq.members.mirrors.mirror_figures import OwnState
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.config.settings_rules import HTTP_UNIX
 from ledgermq.model.errors import LedgerError, StorageError
+from ledgermq.observer.console.cluster_tables import cluster_tables
 from ledgermq.observer.console.documents import address_of, section
-from ledgermq.observer.console.group_pages import group_link
-from ledgermq.observer.console.rendering import bytes_text, duration_text, number_text
+from ledgermq.observer.console.group_finding import (
+    GroupFinding,
+    GroupSigns,
+    finding_of,
+    headline,
+    lagging_of,
+)
+from ledgermq.observer.console.happenings import HAPPENINGS_MAX, Happenings
+from ledgermq.observer.console.history import History
+from ledgermq.observer.console.rendering import (
+    bytes_text,
+    duration_text,
+    number_text,
+    rate_text,
+    time_text,
+)
 from ledgermq.observer.console.tables import Row, ShownTable, TableColumn
-from ledgermq.observer.console.topic_pages import topic_link
-from ledgermq.observer.console.verb_acts import verb_act
 from ledgermq.observer.console.views import (
     Change,
     Chart,
@@ -32,12 +46,10 @@ from ledgermq.observer.console.views import (
     View,
     checked_text,
 )
-from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.process.node_status import HealthReason
+from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.systemd.last_events import last_events
 from ledgermq.store.files.store_paths import StorePaths
-from ledgermq.verbs.access import ListQuotas, ListUsers, RemoveQuota, RemoveUser, SetQuota, SetUser
-from ledgermq.verbs.groups import ShowGroup
 
 CURVES = "/curves.json"
 EVENTS_SHOWN = 200
@@ -52,6 +64,9 @@ _READ_ONLY = (
     "This node is read only: what is sent and committed goes to the source, and comes from there."
 )
 
+_STATES = {"replicate": "in step", "probe": "is asked where it is", "files": "takes files"}
+"""What a leader says of a member, by how it is fed."""
+
 _CHARTS = (
     Chart("Messages a second", CURVES, (("messages_in", "stored"), ("messages_out", "given out"))),
     Chart("Bytes a second", CURVES, (("bytes_in", "stored"), ("bytes_out", "given out")), "bytes"),
@@ -61,20 +76,14 @@ _CHARTS = (
         (("not_committed_bytes", "to commit"), ("not_dispatched_bytes", "to dispatch")),
         "bytes",
     ),
-    Chart("A sync of the log, median", CURVES, (("sync_ms", "sync"),), "ms"),
+    Chart("A sync of the log, mean", CURVES, (("sync_ms", "sync"),), "ms"),
 )
 
-_LAGS = (
-    TableColumn("group", "Group", "code", group_link),
-    TableColumn("topic", "Topic", "code", topic_link),
-    TableColumn("lag", "Lag", "number"),
-    TableColumn("members", "Members", "number"),
-)
 _DAMAGES = (
     TableColumn("file", "File", "code"),
     TableColumn("position", "Position", "number"),
-    TableColumn("fault", "What is wrong"),
-    TableColumn("unrepairable", "Cannot be mended, for"),
+    TableColumn("fault", "What is wrong", "words"),
+    TableColumn("unrepairable", "Cannot be mended, for", "words"),
 )
 _LOG_FILES = (
     TableColumn("file", "File", "code"),
@@ -87,15 +96,24 @@ _EVENTS = (
     TableColumn("level", "Weight", "state"),
     TableColumn("event", "Event", "code"),
     TableColumn("process", "Process"),
-    TableColumn("text", "What happened"),
+    TableColumn("text", "What happened", "words"),
+)
+_HAPPENED = (
+    TableColumn("at", "When (UTC)", "time"),
+    TableColumn("level", "Weight", "state"),
+    TableColumn("event", "Event", "code"),
+    TableColumn("who", "Who", "code"),
+    TableColumn("text", "What happened", "words"),
 )
 _MEMBERS = (
     TableColumn("node", "Node", "code", lambda row: str(row["url"])),
     TableColumn("role", "Role", "state"),
+    TableColumn("state", "State", "state"),
+    TableColumn("silent_since", "Silent since (UTC)", "time"),
     TableColumn("behind", "Entries behind", "number"),
     TableColumn("in_flight_bytes", "On the way", "bytes"),
-    TableColumn("silent_ms", "Silent for", "ms"),
-    TableColumn("state", "Is"),
+    TableColumn("silent_ms", "Last heard, ago", "ms"),
+    TableColumn("trouble", "Trouble", "words"),
 )
 _MIRRORS = (
     TableColumn("mirror", "Mirror", "code", lambda _: _HOW_FAR),
@@ -117,8 +135,8 @@ _MIRROR = (
     TableColumn("held", "Holds the log up to", "number"),
     TableColumn("source_position", "The source had", "number"),
     TableColumn("marked", "Its retention was told", "number"),
-    TableColumn("trouble", "Trouble"),
-    TableColumn("mark_trouble", "Retention is not told, for"),
+    TableColumn("trouble", "Trouble", "words"),
+    TableColumn("mark_trouble", "Retention is not told, for", "words"),
 )
 _PROCESSES = (
     TableColumn("role", "Process", "code"),
@@ -128,7 +146,7 @@ _PROCESSES = (
     TableColumn("beat_age_ms", "Sign of life, ago", "ms"),
     TableColumn("cpu_percent", "Processor, %", "number"),
     TableColumn("pss", "Memory", "bytes"),
-    TableColumn("last_exit", "Ended last with"),
+    TableColumn("last_exit", "Ended last with", "words"),
 )
 _PORTS = (
     TableColumn("setting", "Setting", "code"),
@@ -142,21 +160,33 @@ _COUNTERS = (
 )
 
 
+class Seen(NamedTuple):
+    """What the observer has seen of the node since it began."""
+
+    history: History
+    happenings: Happenings
+
+
+ListLags = Callable[[PageAsked, int], Awaitable[ShownTable]]
+
+
 class NodePages:
     """Pages about the node itself; any member answers them."""
 
-    def __init__(self, settings: Settings, scrapes: Scrapes, thread: Executor) -> None:
+    def __init__(self, settings: Settings, seen: Seen, lags: ListLags, thread: Executor) -> None:
         """Nothing is read yet.
 
         Args:
+            lags: the groups of which most waits.
             thread: for files, and the journal.
         """
         self._settings = settings
-        self._scrapes = scrapes
+        self._seen = seen
+        self._lags = lags
         self._thread = thread
         self.pages = (
             ConsolePage("/", self._overview, {"transfer": _transfer}),
-            ConsolePage("/processes", _processes),
+            ConsolePage("/processes", self._processes),
             ConsolePage("/disk", self._disk),
             ConsolePage("/events", self._events),
         )
@@ -164,12 +194,14 @@ class NodePages:
     async def _overview(self, asked: PageAsked) -> View:
         status: Any = await asked.inquiries.node.status()
         known = await _mirrors(asked)
-        members, raft = await _members(asked, status, known)
+        members, raft = await _members(asked, status, known, self._seen.happenings.silent)
         health = asked.health
         reasons = _with_words(health["reasons"] if health is not None else ())
-        tables = [members, *_mirror_tables(known)]
+        tables = [members, *_mirror_tables(known), *await cluster_tables(asked)]
         if health is not None and health["leads"]:
-            tables.append(await self._lags(asked))
+            # It may lead no more, and what is said of the group is of more weight.
+            with suppress(LedgerError):
+                tables.append(await self._lags(asked, LAGS_SHOWN))
         others = [row["node"] for row in members.rows if row["role"] == "follower"]
         transfer = Change(
             "transfer",
@@ -179,32 +211,43 @@ class NodePages:
             text="Producers wait for some tenths of a second meanwhile.",
         )
         may = asked.is_operator and status["raft"]["role"] == "leader"
+        rates = self._seen.history.now()
         return View(
             "The group",
-            facts=(*_facts(status, raft, known), *_mirror_facts(known)),
+            facts=(*_facts(status, raft, known, rates), *_mirror_facts(known)),
             charts=_CHARTS,
             tables=tables,
             changes=(transfer,) if may and others else (),
             template="overview.html",
-            values={"reasons": reasons, "status": status},
+            values={
+                "reasons": reasons,
+                "finding": None
+                if health is None
+                else headline(
+                    self._finding(status, raft, known), [str(one["text"]) for one in reasons]
+                ),
+            },
         )
 
-    async def _lags(self, asked: PageAsked) -> ShownTable:
-        """The pairs with the most that waits, of those that the caller may see."""
-        rows: list[Row] = []
-        pairs: list[tuple[str, str]] = []
-        with suppress(LedgerError):
-            pairs = await self._scrapes.greatest_lags(4 * LAGS_SHOWN)
-        for topic, group in pairs:
-            with suppress(LedgerError):
-                state: Any = await asked.inquiries.ask(ShowGroup(group))
-                lag = state["lag"].get(topic, 0)
-                members = len(state["members"])
-                rows.append({"group": group, "topic": topic, "lag": lag, "members": members})
-            if len(rows) == LAGS_SHOWN:
-                break
-        rows.sort(key=lambda row: (-int(str(row["lag"])), str(row["group"])))
-        return ShownTable("lags", "Who lags most", _LAGS, rows, "No group has consumed yet.")
+    def _finding(self, status: Any, raft: Any, known: Any) -> GroupFinding:
+        """Whether all is well with the group, as far as this node knows."""
+        if known["is_mirror"]:
+            return GroupFinding("ok", "This node copies another site's log", "It takes no message.")
+        own = status["node"]["self_id"]
+        happenings = self._seen.happenings
+        if raft is None and len(status["node"]["peers"]) > 1:
+            return GroupFinding(
+                "bad", "Raft does not answer", "Of the other members nothing is known."
+            )
+        voters = {own} if raft is None else {*raft["voters"]}
+        lagging = None
+        if raft is None or status["raft"]["role"] == "leader":
+            peers = () if raft is None else raft["peers"]
+            lagging = lagging_of(peers, voters - {*((raft or {}).get("bodiless", ()))})
+        leader = own if raft is None else raft["leader"] or ""
+        return finding_of(
+            GroupSigns(voters, leader, lagging, happenings.silent, happenings.since_ms)
+        )
 
     async def _disk(self, asked: PageAsked) -> View:
         status: Any = await asked.inquiries.node.status()
@@ -224,7 +267,18 @@ class NodePages:
         return View("Disk and files", facts=facts, tables=(damages, log))
 
     async def _events(self, asked: PageAsked) -> View:
-        asked.inquirer.check_operator()
+        happenings = self._seen.happenings
+        seen = [{**one._asdict(), "at": one.at_ms} for one in happenings.newest()]
+        since = f"since {time_text(happenings.since_ms)} UTC, when this process began"
+        note = f"Kept in memory {since}: the last day, at most {HAPPENINGS_MAX:,}."
+        none = f"Nothing has changed {since}."
+        caption = "What this node has seen, the newest first"
+        tables = [ShownTable("seen", caption, _HAPPENED, seen, none, note=note)]
+        if asked.is_operator:
+            tables.append(await self._journal())
+        return View("Events", text="Changes of roles, elections, restarts.", tables=tables)
+
+    async def _journal(self) -> ShownTable:
         loop = asyncio.get_running_loop()
         node = self._settings.node.self_id
         found = await loop.run_in_executor(
@@ -241,9 +295,46 @@ class NodePages:
             for one in reversed(found.told)
         ]
         none = f"There is nothing to see: {found.why_not}."
-        table = ShownTable("events", "Last events, the newest first", _EVENTS, rows, none)
-        text = "journalctl -u ledgermq --catalog explains each of them."
-        return View("Events", text=text, tables=(table,))
+        note = "journalctl -u ledgermq --catalog explains each of them." if rows else ""
+        return ShownTable("events", "From the journal", _EVENTS, rows, none, note=note)
+
+    async def _processes(self, asked: PageAsked) -> View:
+        status: Any = await asked.inquiries.node.status()
+        processes = ShownTable("processes", "Processes", _PROCESSES, status["processes"])
+        rows = [*status["ports"], *_other_addresses(self._settings)]
+        ports = ShownTable("ports", "Addresses that are listened at", _PORTS, rows)
+        counters = [
+            {"process": process, "counter": name, "value": value}
+            for process, values in status["counters"].items()
+            for name, value in values.items()
+        ]
+        caption = "Counters since the node was started"
+        counts = ShownTable("counters", caption, _COUNTERS, counters)
+        lock, versions = status["put_lock"], status["versions"]
+        waits = status["cursors"]["not_durable_bytes"]
+        facts = (
+            Fact("Version", str(versions.get("ledgermq", "")), more=f"kernel {status['kernel']}"),
+            Fact("Acknowledged", status["ack_mode"]),
+            Fact(
+                "Put lock", "held" if lock["holder"] else "free", more=f"{lock['slow']} times slow"
+            ),
+            Fact("Durable", f"{bytes_text(waits)} wait" if waits else "all"),
+        )
+        return View("Processes", facts=facts, tables=(processes, ports, counts))
+
+
+def _other_addresses(settings: Settings) -> list[Row]:
+    """Where the node listens beside the ports of RocketMQ's clients."""
+    listen = settings.listen
+    named = {"produce": listen.produce, "consume": listen.consume, "http": listen.http}
+    if listen.http == HTTP_UNIX:
+        named["http"] = str(RuntimePaths(listen.runtime_dir).http)
+    named["runtime_dir"] = f"unix sockets in {listen.runtime_dir}"
+    return [
+        {"setting": f"listen.{name}", "address": address, "unit": None}
+        for name, address in named.items()
+        if address is not None
+    ]
 
 
 async def _mirrors(asked: PageAsked) -> Any:
@@ -263,7 +354,9 @@ async def _mirrors(asked: PageAsked) -> Any:
         return {**known, "why_not": str(error)}
 
 
-async def _members(asked: PageAsked, status: Any, known: Any) -> tuple[ShownTable, Any]:
+async def _members(
+    asked: PageAsked, status: Any, known: Any, silent: Mapping[str, int]
+) -> tuple[ShownTable, Any]:
     """The members as this node sees them, and what raft told; None of a node that is alone."""
     raft: Any = None
     with suppress(LedgerError):
@@ -278,19 +371,29 @@ async def _members(asked: PageAsked, status: Any, known: Any) -> tuple[ShownTabl
         if node == names["self_id"]:
             role, state = _own_role(status, raft, known), "this node"
             if role == "leader":
-                peer = {"behind": 0, "in_flight_bytes": 0, "silent_ms": 0}
+                peer = {"behind": 0, "in_flight_bytes": 0}
         elif known["is_mirror"]:
             role, state = "source", "another site's group"
         else:
-            role, state = _role(node, raft), peer.get("mode", "the leader knows")
+            role, state = _role(node, raft), _STATES.get(peer.get("mode", ""), "heard of")
             if node in raft["bodiless"]:
                 # What it was told of last says nothing of what it lacks: it holds nothing.
                 state, peer = "without messages", {"silent_ms": peer.get("silent_ms")}
-        state = (raft or {}).get("refusals", {}).get(node) or state
-        told = {key: peer.get(key) for key in ("behind", "in_flight_bytes", "silent_ms")}
-        rows.append({"node": node, "role": role, **told, "state": state, "url": urls.get(node, "")})
-    table = ShownTable("members", "Members", _MEMBERS, rows)
-    return table, raft
+        rows.append(
+            {
+                "node": node,
+                "role": role,
+                "state": "silent" if node in silent else state,
+                "silent_since": silent.get(node),
+                **{key: peer.get(key) for key in ("behind", "in_flight_bytes", "silent_ms")},
+                "trouble": (raft or {}).get("refusals", {}).get(node, ""),
+                "url": urls.get(node, ""),
+            }
+        )
+    # What nobody has is no column.
+    empty = {key for key in ("silent_since", "trouble") if not any(row[key] for row in rows)}
+    columns = [one for one in _MEMBERS if one.key not in empty]
+    return ShownTable("members", "Members", columns, rows), raft
 
 
 def _with_words(reasons: Sequence[HealthReason]) -> list[dict[str, object]]:
@@ -357,7 +460,7 @@ def _role(node: str, raft: Any) -> str:
     return "witness" if node in raft["witnesses"] else "follower"
 
 
-def _facts(status: Any, raft: Any, known: Any) -> Sequence[Fact]:
+def _facts(status: Any, raft: Any, known: Any, rates: Mapping[str, float]) -> Sequence[Fact]:
     cursors, counters = status["cursors"], status["counters"]
     role = _own_role(status, raft, known)
     leader = (raft or {}).get("leader") or ""
@@ -373,13 +476,17 @@ def _facts(status: Any, raft: Any, known: Any) -> Sequence[Fact]:
     free, total = f"{bytes_text(disk['free'])} free", f"of {bytes_text(disk['total'])}"
     return (
         Fact("Role", role, more=f"term {status['raft']['term']}{leads}"),
-        Fact("Stored", number_text(counters["writer"]["messages"]), more="since the start"),
-        Fact("Given out", number_text(_given_out(counters)), more="since the start"),
+        _rate("Stored", rates.get("messages_in"), counters["writer"]["messages"]),
+        _rate("Given out", rates.get("messages_out"), _given_out(counters)),
         Fact("Log", bytes_text(cursors["written"]["position"]), more=waits),
         *bodies,
         Fact("Disk", free, "" if disk["state"] == "roomy" else "bad", total),
         Fact("Up", duration_text(status["uptime_s"] * 1_000), more=f"{restarts} restarts"),
     )
+
+
+def _rate(title: str, rate: float | None, count: int) -> Fact:
+    return Fact(title, rate_text(rate), more=f"{number_text(count)} since the start")
 
 
 def _given_out(counters: Mapping[str, Mapping[str, int]]) -> int:
@@ -388,33 +495,6 @@ def _given_out(counters: Mapping[str, Mapping[str, int]]) -> int:
         for name, values in counters.items()
         if name == "broker" or name.startswith("port-")
     )
-
-
-async def _processes(asked: PageAsked) -> View:
-    status: Any = await asked.inquiries.node.status()
-    processes = ShownTable("processes", "Processes", _PROCESSES, status["processes"])
-    rows, none = status["ports"], "Unix sockets alone."
-    ports = ShownTable("ports", "Addresses of clients", _PORTS, rows, none)
-    counters = [
-        {"process": process, "counter": name, "value": value}
-        for process, values in status["counters"].items()
-        for name, value in values.items()
-    ]
-    caption = "Counters since the node was started"
-    counts = ShownTable("counters", caption, _COUNTERS, counters)
-    lock, versions = status["put_lock"], status["versions"]
-    facts = (
-        Fact("Version", str(versions.get("ledgermq", "")), more=f"kernel {status['kernel']}"),
-        Fact("Acknowledged", status["ack_mode"]),
-        Fact("Put lock", "held" if lock["holder"] else "free", more=f"{lock['slow']} times slow"),
-        Fact(
-            "Durable",
-            "all"
-            if not status["cursors"]["not_durable_bytes"]
-            else bytes_text(status["cursors"]["not_durable_bytes"]) + " wait",
-        ),
-    )
-    return View("Processes", facts=facts, tables=(processes, ports, counts))
 
 
 async def _transfer(asked: PageAsked, form: Form) -> Done:
@@ -453,95 +533,3 @@ def _files_of(folder: Path) -> list[Row]:
         }
         for name, stat in sorted(found)
     ]
-
-
-_LIMITS = (
-    ("produce_bytes", "Sent bytes a second"),
-    ("produce_messages", "Sent messages a second"),
-    ("consume_bytes", "Read bytes a second"),
-    ("consume_messages", "Read messages a second"),
-)
-_OWNER = Field("owner", "Of", hint="topic:NAME, user:NAME or client:NAME", is_needed=True)
-_NO_LIMIT = "0: no limit; empty: as it is"
-_QUOTA_FIELDS = (
-    _OWNER,
-    *(Field(name, title, "number", hint=_NO_LIMIT) for name, title in _LIMITS),
-)
-_RIGHTS = (("DENY", "nothing"), ("PUB", "send"), ("SUB", "read"), ("PUB|SUB", "send and read"))
-_USER = Field("user", "Name", is_needed=True)
-_USER_FIELDS = (
-    _USER,
-    Field("admin", "An admin", "checkbox"),
-    Field("topicPerms", "Rights to topics", hint="such as orders=PUB|SUB, bills=SUB"),
-    Field("defaultTopicPerm", "To other topics", "select", "DENY", choices=_RIGHTS),
-    Field("groupPerms", "Rights as groups", hint="such as billing=SUB"),
-    Field("defaultGroupPerm", "As other groups", "select", "DENY", choices=_RIGHTS),
-    Field("secretKey", "Secret", "password", hint="to sign requests, and to sign in here"),
-)
-_USER_COLUMNS = (
-    TableColumn("user", "User", "code"),
-    TableColumn("admin", "Admin", "state"),
-    TableColumn("topics", "Topics", "list"),
-    TableColumn("default_topic", "Other topics"),
-    TableColumn("groups", "Groups", "list"),
-    TableColumn("default_group", "Other groups"),
-    TableColumn("has_secret_key", "Has a secret", "state"),
-    TableColumn("public_keys", "Keys", "list"),
-    TableColumn("addresses", "Comes from", "code"),
-    TableColumn("cluster", "The cluster's", "state"),
-)
-_NO_USERS = "There are no users: everybody who reaches a socket may use the node, or nobody."
-_QUOTA_COLUMNS = (
-    TableColumn("owner", "Of", "code"),
-    TableColumn("produce_bytes", "Sent bytes/s", "bytes"),
-    TableColumn("produce_messages", "Sent messages/s", "number"),
-    TableColumn("consume_bytes", "Read bytes/s", "bytes"),
-    TableColumn("consume_messages", "Read messages/s", "number"),
-    TableColumn("cluster", "The cluster's", "state"),
-)
-_NO_QUOTAS = "Nobody has a quota of their own: the settings' defaults hold."
-
-
-async def _users(asked: PageAsked) -> View:
-    find = partial(asked.inquiries.page, ListUsers())
-    rows, next_ = await asked.rows("users", find, "users")
-    table = ShownTable("users", "Users", _USER_COLUMNS, rows, _NO_USERS, next_)
-    return View("Users", tables=(table,), changes=_user_changes() if asked.may_change else ())
-
-
-def _user_changes() -> tuple[Change, ...]:
-    text = "Rights become what is said here; an empty secret leaves the one there is."
-    again = Field("typed", "The name again, to confirm it", is_needed=True)
-    named = _USER, again
-    return (
-        Change("add", "Add a user", "Add", _USER_FIELDS),
-        Change("alter", "Alter a user", "Alter", _USER_FIELDS, text),
-        Change("remove", "Remove a user", "Remove this user", named, is_dangerous=True),
-    )
-
-
-async def _quotas(asked: PageAsked) -> View:
-    find = partial(asked.inquiries.page, ListQuotas())
-    rows, next_ = await asked.rows("quotas", find, "quotas")
-    note = "0: no limit."
-    table = ShownTable("quotas", "Quotas", _QUOTA_COLUMNS, rows, _NO_QUOTAS, next_, note)
-    changes = (
-        Change("set", "Set a quota", "Set", _QUOTA_FIELDS),
-        Change("remove", "Remove a quota", "Remove", (_OWNER,), is_dangerous=True),
-    )
-    return View("Quotas", tables=(table,), changes=changes if asked.may_change else ())
-
-
-_USER_ACTS = {
-    "add": verb_act(SetUser, _USER_FIELDS, "User {user} was added.", "/users", mode="add"),
-    "alter": verb_act(SetUser, _USER_FIELDS, "User {user} was altered.", "/users", mode="alter"),
-    "remove": verb_act(RemoveUser, (_USER,), "User {user} was removed.", "/users", typed="user"),
-}
-_QUOTA_ACTS = {
-    "set": verb_act(SetQuota, _QUOTA_FIELDS, "The quota of {owner} was set.", "/quotas"),
-    "remove": verb_act(RemoveQuota, (_OWNER,), "The quota of {owner} was removed.", "/quotas"),
-}
-ACCESS_PAGES = (
-    ConsolePage("/users", _users, _USER_ACTS),
-    ConsolePage("/quotas", _quotas, _QUOTA_ACTS),
-)

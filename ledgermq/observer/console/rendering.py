@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -52,6 +52,7 @@ class Rendering:
         self._templates.filters.update(
             number=number_text, bytes=bytes_text, time=time_text, ms=duration_text, ago=ago_text
         )
+        self._templates.filters.update(rate=rate_text, spark=spark_points)
 
         for name in self._templates.list_templates():
             self._templates.get_template(name)
@@ -81,6 +82,31 @@ def bytes_text(value: object) -> str:
     while abs(amount) >= 1_024 and unit < len(_BYTES) - 1:
         amount, unit = amount / 1_024, unit + 1
     return f"{amount:,.0f} B" if not unit else f"{amount:,.1f} {_BYTES[unit]}"
+
+
+def rate_text(value: object) -> str:
+    """A number a second: with a tenth where it is small."""
+    if not isinstance(value, int | float):
+        return "–"
+    return f"{value:,.1f}/s" if 0 < value < 10 else f"{value:,.0f}/s"
+
+
+SPARK_SIZE = 100, 20
+
+
+def spark_points(values: Sequence[float], count: int) -> str:
+    """``values`` as the points of a line in a box of ``SPARK_SIZE``, that ends at its right edge.
+
+    Args:
+        count: points of a whole line; a course that began later begins so much further right.
+    """
+    width, height = SPARK_SIZE
+    step, first = width / (count - 1), count - len(values)
+    scale = (height - 2) / (max(values, default=0.0) or 1.0)
+    return " ".join(
+        f"{(first + number) * step:.1f},{height - 1 - value * scale:.1f}"
+        for number, value in enumerate(values)
+    )
 
 
 def time_text(value: object) -> str:

@@ -7,10 +7,14 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from starlette.responses import Response
+
+NUMBERS = frozenset(("number", "rate", "bytes", "ms"))
+COUNTED = NUMBERS | {"time"}
+"""Ways of showing what is compared as a number."""
 
 Row = Mapping[str, object]
 """Values by the key of their column, as JSON has them."""
@@ -26,21 +30,24 @@ class TableColumn(NamedTuple):
     """One of a table's.
 
     Attributes:
-        show: how a value is written: ``text``, ``code``, ``wrap`` (code on several lines),
-            ``preview`` (its beginning), ``number``, ``bytes``, ``time``, ``ms``, ``list``,
-            ``state``, or ``export``: in files alone.
+        show: how a value is written: ``text``, ``words`` (on several lines), ``code``, ``wrap``
+            (code on several lines), ``preview`` (its beginning), ``number``, ``rate``, ``bytes``,
+            ``time``, ``ms``, ``list``, ``state``, ``spark`` (a list of numbers as a line), or
+            ``export``: in files alone.
         link: where a row's value leads to; empty for nowhere.
+        hint: what it means, to who points at the title.
     """
 
     key: str
     title: str
     show: str = "text"
     link: Callable[[Row], str] | None = None
+    hint: str = ""
 
     @property
     def is_numeric(self) -> bool:
         """Whether its values stand at the right."""
-        return self.show in ("number", "bytes", "ms")
+        return self.show in NUMBERS
 
 
 class RowAct(NamedTuple):
@@ -66,6 +73,9 @@ class ShownTable:
         next_: address of the rows behind these; empty where there are none.
         note: a sentence below it.
         act: what may be done with each row by one press; None for nothing.
+        sorts: where the rows are sorted otherwise, by the key of a column; empty: a browser sorts
+            what it shows.
+        sorted_by: the key of the column by which they are, and whether from the top down.
     """
 
     name: str
@@ -76,6 +86,8 @@ class ShownTable:
     next_: str = ""
     note: str = ""
     act: RowAct | None = None
+    sorts: Mapping[str, str] = field(default_factory=dict)
+    sorted_by: tuple[str, bool] | None = None
 
 
 def exported(table: ShownTable, form: str) -> Response:

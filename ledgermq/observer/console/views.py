@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
@@ -11,10 +12,10 @@ from starlette.requests import Request
 
 from ledgermq.model.errors import ConfigError, NoPermissionError
 from ledgermq.observer.callers import HttpCaller
-from ledgermq.observer.console.tables import Row, ShownTable
+from ledgermq.observer.console.tables import COUNTED, Row, ShownTable
 from ledgermq.observer.inquiries.inquirer import Inquirer, Sources
 from ledgermq.observer.inquiries.inquiries import Inquiries
-from ledgermq.observer.inquiries.row_pages import PAGE_ROWS_MAX
+from ledgermq.observer.inquiries.row_pages import PAGE_ROWS_MAX, page_of
 from ledgermq.process.node_status import Health
 
 ROWS_SHOWN = 100
@@ -37,7 +38,7 @@ class Fact(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Curves over the last hour, of ``source`` (JSON: ``time`` and each of ``series``).
+    """Curves over the last hour at most, of ``source`` (JSON: ``time`` and each of ``series``).
 
     Attributes:
         series: key and title of each curve.
@@ -51,7 +52,11 @@ class Chart(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One to be filled in; ``kind`` is an ``input``'s, or ``select`` with ``choices``."""
+    """One to be filled in; ``kind`` is an ``input``'s, ``textarea``, or ``select``, which has
+    ``choices``.
+
+    ``proposed``: values that a browser offers; others may be typed.
+    """
 
     name: str
     title: str
@@ -60,6 +65,7 @@ class Field(NamedTuple):
     hint: str = ""
     choices: Sequence[tuple[str, str]] = ()
     is_needed: bool = False
+    proposed: Sequence[str] = ()
 
 
 class Change(NamedTuple):
@@ -85,6 +91,7 @@ class View(NamedTuple):
 
     Attributes:
         search: fields of a form that asks for this page again, and changes nothing.
+        ways: addresses of pages that belong to this one, and their titles.
         values: for a template of its own.
     """
 
@@ -96,6 +103,7 @@ class View(NamedTuple):
     tables: Sequence[ShownTable] = ()
     changes: Sequence[Change] = ()
     back: tuple[str, str] | None = None
+    ways: Sequence[tuple[str, str]] = ()
     template: str = "page.html"
     values: Mapping[str, object] = {}
     status: int = HTTPStatus.OK
@@ -191,6 +199,53 @@ class PageAsked:
             rows += rows_of(found, key)
             after = found.get("next")
         return rows, ""
+
+    async def with_courses(
+        self, table: ShownTable, course: Callable[[Row], Sequence[float]]
+    ) -> ShownTable:
+        """``table`` with the ``course`` of each of its rows, which a thread makes: of a thousand
+        that takes longer than others should wait.
+        """
+
+        def make() -> list[Row]:
+            return [{**row, "course": course(row)} for row in table.rows]
+
+        return replace(table, rows=await self.inquirer.sources.looks.make(make))
+
+    def sorted_page(self, table: ShownTable, first: str) -> ShownTable:
+        """``table``, which has all rows there are, sorted as was asked for, and a page of it, or
+        all rows where it is exported.
+
+        Args:
+            first: the column by which it is sorted where nothing was asked, behind a minus from
+                the top down.
+        """
+        keys = {column.key for column in table.columns if column.show not in ("list", "spark")}
+        asked = self.text(f"{table.name}-sort") or first
+        key, is_down = asked.removeprefix("-"), asked.startswith("-")
+        if key not in keys:
+            raise ConfigError("no column to sort by", sort=key[:64])
+        rows = sorted(table.rows, key=lambda row: sort_key(row.get(key)), reverse=is_down)
+        links = {}
+        for column in table.columns:
+            if column.key in keys:
+                # What counts most comes first; names begin at A.
+                turned = key == column.key and is_down == (column.show in COUNTED)
+                sign = "-" if (column.show in COUNTED) != turned else ""
+                asks = {f"{table.name}-sort": f"{sign}{column.key}", f"{table.name}-page": ""}
+                links[column.key] = self.address(**asks)
+        next_ = None
+        if self.export != table.name:
+            rows, next_ = page_of(rows, self.text(f"{table.name}-page"), ROWS_SHOWN)
+        more = self.address(**{f"{table.name}-page": next_}) if next_ else ""
+        return replace(table, rows=rows, next_=more, sorts=links, sorted_by=(key, is_down))
+
+
+def sort_key(value: object) -> tuple[bool, float, str]:
+    """What rows are compared by: what is not known comes before all else, numbers before texts."""
+    if isinstance(value, bool | int | float):
+        return True, float(value), ""
+    return value is not None, 0.0, str(value or "").lower()
 
 
 Show = Callable[[PageAsked], Awaitable[View]]

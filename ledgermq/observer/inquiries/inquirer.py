@@ -15,6 +15,7 @@ from ledgermq.model.errors import NoPermissionError, NotLeaderError
 from ledgermq.observer.callers import HttpCaller
 from ledgermq.observer.health_source import ANSWER_S, HealthSource
 from ledgermq.observer.inquiries.broker_sessions import BrokerSessions, Inquire
+from ledgermq.observer.inquiries.cluster_survey import ClusterSurvey
 from ledgermq.observer.inquiries.looks import Looks
 from ledgermq.observer.metrics.mirror_looks import MirrorLooks
 from ledgermq.process import control
@@ -37,6 +38,7 @@ class Sources:
         members: where other members of the group are asked over HTTP: URLs by their names.
         looks: places of those who look at messages.
         mirrors: looks at mirrors; None: of a program that is no observer.
+        cluster: looks at the groups of the cluster; None: the same.
     """
 
     def __init__(
@@ -46,6 +48,8 @@ class Sources:
         thread: Executor,
         members: Mapping[str, str],
         mirrors: MirrorLooks | None = None,
+        *,
+        cluster: ClusterSurvey | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -57,6 +61,7 @@ class Sources:
         self.thread = thread
         self.members = members
         self.mirrors = mirrors
+        self.cluster = cluster
         self.sessions = BrokerSessions(f"ipc://{paths.directory}")
         self.looks = Looks()
 
@@ -64,6 +69,8 @@ class Sources:
         """End the sessions."""
         self.sessions.close()
         self.looks.close()
+        if self.cluster is not None:
+            self.cluster.close()
 
 
 class Inquirer:

@@ -31,6 +31,7 @@ from ledgermq.observer.inquiries.row_pages import (
     named_page,
     page_of,
 )
+from ledgermq.observer.inquiries.sent_messages import SendInquiries
 from ledgermq.observer.metrics.mirror_looks import MirrorLooks
 from ledgermq.verbs.groups import ListGroups
 from ledgermq.verbs.schemas import SubjectRow
@@ -162,7 +163,7 @@ class Inquiries:
     Attributes:
         node: status, raft, feature levels, hand-over; any node answers about itself.
         mirrors: of this log, and of which one this node's is a copy; any node answers.
-        messages, dead_letters: the leader answers, as it does whatever is asked below.
+        messages, dead_letters, sent: the leader answers, as it does whatever is asked below.
     """
 
     def __init__(self, sources: Sources, caller: HttpCaller) -> None:
@@ -173,6 +174,7 @@ class Inquiries:
         self.mirrors = MirrorInquiries(inquirer)
         self.messages = MessageInquiries(inquirer)
         self.dead_letters = DeadLetterInquiries(inquirer)
+        self.sent = SendInquiries(inquirer)
 
     async def ask(self, verb: Verb[Told]) -> Json:
         """What the leader tells when it is asked ``verb``, with the keys of ``--json``."""

@@ -19,15 +19,20 @@ from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX
 from ledgermq.observer.inquiries.broker_sessions import BrokerSession, LettersOfGroup
 from ledgermq.observer.inquiries.inquirer import Inquirer
 from ledgermq.observer.inquiries.looks import Looks
+from ledgermq.observer.inquiries.newest_messages import (
+    PULLED_BYTES_MAX,
+    PULLED_MAX,
+    TextSearch,
+    last_messages,
+    queues_of,
+    span,
+)
 from ledgermq.observer.inquiries.row_pages import ROWS_DEFAULT, Json, checked_limit
 from ledgermq.verbs.answers import rows, text
 from ledgermq.verbs.dead_letters import DeadLetterQueue
+from ledgermq.wire.query_frame import MESSAGES_MAX
 
 MESSAGES_SHOWN = 32
-PULLED_MAX = 32
-PULLED_BYTES_MAX = 1024 * 1024
-"""What is fetched at once: there is one answer of the broker in memory for each inquiry."""
-
 BODY_DEFAULT = 64 * 1024
 BODY_MAX = 1024 * 1024
 ROWS_SIZE_MAX = 4 * 1024 * 1024
@@ -94,6 +99,7 @@ class MessageInquiries:
         topic: str,
         key: str,
         *,
+        queue: int | None = None,
         begin: int = 0,
         end: int = TIMESTAMP_MAX,
         limit: int = MESSAGES_SHOWN,
@@ -102,19 +108,29 @@ class MessageInquiries:
         """What ``ledgermq message find --key`` tells: the newest of a key, in the order of the log.
 
         Args:
+            queue: of this one alone, among the newest ``MESSAGES_MAX`` of the key.
             begin, end: store times, epoch ms, both included.
+
+        Raises:
+            TopicUnknownError: there is no such queue.
         """
         count = checked_limit(limit)
 
         async def inquire(session: BrokerSession) -> Json:
-            found = await session.by_key(topic, key, messages_max=count, begin=begin, end=end)
+            asked = count
+            if queue is not None:
+                await session.offsets(topic, queue)
+                # The index knows no queues.
+                asked = MESSAGES_MAX
+            found = await session.by_key(topic, key, messages_max=asked, begin=begin, end=end)
+            messages = [one for one in found.messages if queue in (None, one.queue_id)]
             shown = self._shown(body_max)
-            for message in reversed(found.messages):
+            for message in messages[: -count - 1 : -1]:
                 if shown.is_full:
                     break
                 await shown.add(message)
             index = {"timestamp": found.index_timestamp, "physicalOffset": found.index_position}
-            more = found.has_more or len(shown.rows) < len(found.messages)
+            more = found.has_more or len(shown.rows) < len(messages)
             return {"messages": shown.rows[::-1], "more": more, "index": index}
 
         return await self._inquirer.look(inquire)
@@ -125,19 +141,27 @@ class MessageInquiries:
         *,
         begin: int,
         end: int = TIMESTAMP_MAX,
+        queue: int | None = None,
         limit: int = MESSAGES_SHOWN,
         body_max: int = BODY_DEFAULT,
     ) -> Json:
         """What ``ledgermq message find --from --to`` tells: the first of each queue that were
         stored then, both included (epoch ms), in the order of the log; ``more``: there may be
         others.
+
+        Args:
+            queue: of this one alone.
+
+        Raises:
+            TopicUnknownError: there is no such queue.
         """
         count = checked_limit(limit)
 
         async def inquire(session: BrokerSession) -> Json:
             found: list[_Told] = []
             more = False
-            for queue_id in range(await session.read_queues(topic)):
+            wanted = range(await session.read_queues(topic)) if queue is None else (queue,)
+            for queue_id in wanted:
                 first = await session.offset_since(topic, queue_id, begin)
                 shown = self._shown(body_max, ROWS_SIZE_MAX // 4)
                 async for message in _walk(session, topic, queue_id, first):
@@ -153,6 +177,66 @@ class MessageInquiries:
                 found = _within(merged[:count])
                 more = more or len(found) < len(merged)
             return {"messages": [one.row for one in found], "more": more}
+
+        return await self._inquirer.look(inquire)
+
+    async def newest(
+        self, topic: str, *, limit: int = MESSAGES_SHOWN, body_max: int = BODY_DEFAULT
+    ) -> Json:
+        """The newest of all queues of a topic, the newest first; ``more``: there are older ones."""
+        count = checked_limit(limit)
+
+        async def inquire(session: BrokerSession) -> Json:
+            found: list[_Told] = []
+            queues = await queues_of(session, topic)
+            for queue in queues:
+                if len(found) == count and _stored(found[-1]) > (queue.last_stored or 0):
+                    break
+                shown = self._shown(body_max, ROWS_SIZE_MAX // 4)
+                for message in await last_messages(session, topic, queue, count):
+                    await shown.add(message)
+                found = _newest([*found, *shown.told], count)
+            held = sum(queue.end - queue.begin for queue in queues)
+            return {"messages": [one.row for one in found], "more": held > len(found)}
+
+        return await self._inquirer.look(inquire)
+
+    async def by_text(
+        self,
+        topic: str,
+        text: str,
+        *,
+        queue: int | None = None,
+        limit: int = MESSAGES_SHOWN,
+        body_max: int = BODY_DEFAULT,
+    ) -> Json:
+        """The newest messages with a text in their bodies or properties, the newest first.
+
+        ``looked``: among how many; ``more``: there are older ones, which were not looked at.
+
+        Args:
+            queue: of this one alone.
+
+        Raises:
+            ConfigError: there is no text to look for.
+            TopicUnknownError: there is no such queue.
+        """
+        count = checked_limit(limit)
+        if not text:
+            raise ConfigError("a text is needed to find messages that contain it")
+
+        async def inquire(session: BrokerSession) -> Json:
+            if queue is not None:
+                await session.offsets(topic, queue)
+            search = TextSearch(session, self._inquirer.sources.looks, topic, text, queue)
+            found = await search.found(count)
+            found.sort(key=lambda message: -message.physical_offset)
+            shown = self._shown(body_max)
+            for message in found[:count]:
+                if shown.is_full:
+                    break
+                await shown.add(message)
+            return {"messages": shown.rows, "looked": search.looked, "more": search.is_cut}
 
         return await self._inquirer.look(inquire)
 
@@ -263,16 +347,19 @@ async def _walk(
 ) -> AsyncIterator[ReceivedMessage]:
     """All messages of a queue from an offset up to where it ends now."""
     begin, end = await session.offsets(topic, queue_id)
-    offset = max(begin, first)
-    while offset < end:
-        batch = await session.browse(
-            topic, queue_id, offset, messages_max=PULLED_MAX, bytes_max=PULLED_BYTES_MAX
-        )
-        for message in batch:
-            yield message
-        if batch.next_offset <= offset:
-            return
-        offset = batch.next_offset
+    async for message in span(session, topic, queue_id, max(begin, first), end):
+        yield message
+
+
+def _newest(told: list[_Told], count: int) -> list[_Told]:
+    """The ``count`` that stand last in the log, the last one first."""
+    return _within(sorted(told, key=_position, reverse=True)[:count])
+
+
+def _stored(told: _Told) -> int:
+    stored = told.row["storeTimestamp"]
+    assert isinstance(stored, int)
+    return stored
 
 
 def _within(told: list[_Told]) -> list[_Told]:

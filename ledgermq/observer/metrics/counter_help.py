@@ -7,9 +7,12 @@ from enum import IntEnum
 
 from ledgermq.ipc.counters import (
     BrokerCounter,
+    ColdCounter,
     DispatcherCounter,
+    GrpcCounter,
     ObserverCounter,
     RaftCounter,
+    SlavesCounter,
     WriterCounter,
 )
 from ledgermq.ipc.cursor_page import Role
@@ -62,6 +65,11 @@ _NOW: Mapping[Role, frozenset[IntEnum]] = {
             ObserverCounter.CONNECTIONS,
         }
     ),
+    Role.GRPC: frozenset({GrpcCounter.CONNECTIONS, GrpcCounter.CLIENTS}),
+    Role.COLD: frozenset(
+        {ColdCounter.AWAY_SINCE, ColdCounter.CACHE_BYTES, ColdCounter.SEALED_POSITION}
+    ),
+    Role.SLAVES: frozenset({SlavesCounter.CONNECTIONS, SlavesCounter.BEHIND_BYTES}),
 }
 """Those that are now, and no count since the node was started."""
 
@@ -211,6 +219,42 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
         ObserverCounter.API_FAILED: "Calls of the API that failed for want of an answer",
         ObserverCounter.MIRROR_BYTES: "Bytes given to mirrors of other sites",
         ObserverCounter.REQUESTS_FAILED: "HTTP requests that met a bug",
+    },
+    Role.GRPC: {
+        GrpcCounter.CONNECTIONS: "Connections of gRPC clients",
+        GrpcCounter.CLIENTS: "gRPC clients that are known by their settings or heartbeats",
+        GrpcCounter.CALLS: "Calls of gRPC clients",
+        GrpcCounter.CALLS_REFUSED: "Calls of gRPC clients that were answered with a refusal",
+        GrpcCounter.MESSAGES: "Messages of gRPC clients that were stored",
+        GrpcCounter.REFUSED: "Connections of gRPC clients that found no room, or spoke no gRPC",
+        GrpcCounter.DENIED: "Calls of gRPC clients with a wrong signature, or without the right",
+        GrpcCounter.THROTTLED: "Calls of gRPC clients that a quota has refused",
+        GrpcCounter.RELAYED: "Calls of gRPC clients that were handed on to the leader",
+        GrpcCounter.CHECKS: "Checks of transactions that gRPC clients were asked to answer",
+        GrpcCounter.REQUESTS_FAILED: "Calls of gRPC clients that met a bug",
+    },
+    Role.COLD: {
+        ColdCounter.AWAY_SINCE: "When the place of sealed pieces began to refuse, epoch s; 0: no",
+        ColdCounter.CACHE_BYTES: "Bytes of pieces in the cache on the disk",
+        ColdCounter.PULLS: "Pulls of messages that the log has no more",
+        ColdCounter.PULLS_FAILED: "Such pulls that were answered with an error",
+        ColdCounter.GONE: "Such pulls of messages that no piece has either",
+        ColdCounter.MESSAGES: "Messages given out of pieces",
+        ColdCounter.BYTES: "Bytes of such messages",
+        ColdCounter.PLACE_READS: "Reads from the place of pieces: requests, in a bucket",
+        ColdCounter.PLACE_BYTES: "Bytes read from the place of pieces",
+        ColdCounter.PLACE_REFUSED: "Reads that the place of pieces refused or did not answer",
+        ColdCounter.DAMAGED: "Reads of pieces that are not what was sealed",
+        ColdCounter.READ_AHEAD: "Row groups of pieces that were read ahead of their readers",
+        ColdCounter.REQUESTS_FAILED: "Pulls out of pieces that met a bug",
+        ColdCounter.SEALED_POSITION: "Position up to which pieces have the log; 0: not known",
+    },
+    Role.SLAVES: {
+        SlavesCounter.CONNECTIONS: "RocketMQ's slaves that follow the node",
+        SlavesCounter.BEHIND_BYTES: "Bytes of the log that the slave farthest behind lacks",
+        SlavesCounter.BYTES: "Bytes of the log that were sent to slaves",
+        SlavesCounter.REFUSED: "Connections of slaves that were refused",
+        SlavesCounter.REQUESTS_FAILED: "Connections of slaves that met a bug",
     },
 }
 """Help for every counter of ``ipc/counters.py`` but those of the supervisor; by their processes,

@@ -1,287 +1,40 @@
-"""Scrapes: values found in a thread of their own, once for all who ask within a second.
-
-There may be ten thousand topics and two thousand groups, and to look at a queue takes some ten
-microseconds: each scrape looks for a bounded time, first at what it tells by name, then at what
-was looked at longest ago.
-"""
+"""Scrapes: values found in a thread of their own, once for all who ask within a second."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 import time
-from collections import deque
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import NamedTuple
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
-from ledgermq.broker.reading.applied_tables import AppliedTables
-from ledgermq.broker.reading.readable_store import ReadableStore
-from ledgermq.broker.state.state_reader import StateReader
 from ledgermq.ipc.counters import Counts, ObserverCounter
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import BusyError, LedgerError, StorageError
-from ledgermq.model.names.group_topics import RETRY_PREFIX
-from ledgermq.model.names.queue_name import QueueName
+from ledgermq.model.errors import LedgerError
 from ledgermq.observer.health_source import HealthSource
+from ledgermq.observer.metrics.lag_survey import Counted, GroupWaits, LagSurvey, TopicFigures
 from ledgermq.observer.metrics.node_series import NodeSeries
 from ledgermq.observer.metrics.samples import Exposition, Samples
 from ledgermq.process.node_status import Health
-from ledgermq.rules.consumers.group_plans import is_builtin
 from ledgermq.rules.tables.archives import ArchiveMark
-from ledgermq.store.files.store_paths import StorePaths
 
-TOPICS_LOOK_S = 0.05
-"""Seconds of a scrape for topics that are told by name, and as many for the others."""
-
-TOPICS_PER_LOOK_MIN = 50
-"""Fewest of the other topics that are looked at, however long that takes: a round has an end."""
-
-APPLY_S = 0.05
-"""Seconds of a scrape for commands of the log that changed offsets and topics."""
-
-
-TIMES_PER_LOOK_MAX = 256
-"""Store times read from the log in one scrape, of messages that were not met before."""
-
-TIMES_KEPT_MAX = 50_000
-
-
-class PairLag(NamedTuple):
-    """What a group has not consumed of a topic: messages, the first of the queue with the most."""
-
-    messages: int
-    queue_id: int
-    offset: int
-
-
-class TopicLook(NamedTuple):
-    """What was found of a topic: messages that were ever stored in it, and who lacks what."""
-
-    messages: int
-    groups: dict[str, PairLag]
-    looked_ns: int
-
-
-class LagSurvey:
-    """Owned by the thread that answers scrapes; it writes nothing, and asks nobody."""
-
-    def __init__(self, page: CursorPage, settings: Settings) -> None:
-        """Load the tables.
-
-        Raises:
-            ConfigError, CorruptLogError, StorageError: a table cannot be read.
-        """
-        self._page = page
-        self._queues = StorePaths.of(settings).consume_queues
-        self._tables = AppliedTables(StorePaths.of(settings).topics.parent, settings)
-        self._store = ReadableStore(
-            page, settings, lambda _position: None, first_offset=self._tables.first_offset
-        )
-        self._reader = StateReader(self._store, self._tables, lambda _at, _label, _applied: None)
-        self._topics: dict[str, TopicLook] = {}
-        self._left: deque[str] = deque()
-        self._times: dict[tuple[str, int, int], int] = {}
-
-    def look(self, count: int) -> None:
-        """Look at the greatest ``count`` again, and at some of the others.
-
-        Raises:
-            LedgerError: a file is not what it should be, or the node is just starting.
-        """
-        if not self._catch_up():
-            return
-        began_ns = time.monotonic_ns()
-        self._look_at_greatest(count)
-        self._look_at_others(began_ns)
-
-    def secret_of(self, user: str) -> str:
-        """The secret of a user; empty: there is none of that name, or it has none.
-
-        Raises:
-            BusyError: the tables are not those of the log yet.
-            LedgerError: a file is not what it should be, or the secret cannot be opened here.
-        """
-        if not self._catch_up() or self._reader.is_behind:
-            raise BusyError("users are not known yet: the node is starting")
-        found = self._tables.users.get(user)
-        return "" if found is None else self._tables.secrets.opened(user, found.secret)
-
-    def archive_marks(self) -> list[tuple[str, ArchiveMark]]:
-        """Marks of all archives, mirrors among them, by name.
-
-        Raises:
-            LedgerError: a file is not what it should be, or the node is just starting.
-        """
-        self._catch_up()
-        return list(self._tables.archives)
-
-    def _catch_up(self) -> bool:
-        """Apply commands of the log for a bounded time; whether the store can be read."""
-        self._store.look()
-        until = time.monotonic() + APPLY_S
-        self._reader.apply()
-        while self._reader.is_behind and time.monotonic() < until:
-            self._reader.apply()
-        return self._store.is_ready
-
-    def put(self, samples: Samples, count: int, rocketmq: tuple[str, ...], *, leads: bool) -> None:
-        """Put what was found; names of RocketMQ's at the leader, so that sums are right there."""
-        samples.put("ledgermq_topics", len(self._tables.topics))
-        samples.put("ledgermq_consumer_groups", len(set(self._tables.offsets.groups())))
-        topics = self._greatest_topics(count)
-        for topic in topics:
-            messages = self._topics[topic].messages
-            samples.put("ledgermq_topic_messages_total", messages, topic)
-            if leads:
-                samples.put("rocketmq_messages_in_total", messages, *rocketmq, topic)
-        samples.put("ledgermq_topics_others", max(0, len(self._tables.topics) - len(topics)))
-        shown = self.greatest_pairs(count)
-        left = TIMES_PER_LOOK_MAX
-        now_ms = time.time_ns() // 1_000_000
-        for topic, group, waiting in shown:
-            samples.put("ledgermq_consumer_lag_messages", waiting.messages, group, topic)
-            is_retry = str(topic.startswith(RETRY_PREFIX)).lower()
-            labels = (*rocketmq, topic, group, is_retry)
-            if leads:
-                samples.put("rocketmq_consumer_lag_messages", waiting.messages, *labels)
-            stored_ms = self._known_time(topic, waiting)
-            if stored_ms is None:
-                left -= 1
-                stored_ms = self._read_time(topic, waiting) if left >= 0 else -1
-            if stored_ms >= 0:
-                age_ms = max(0, now_ms - stored_ms) if waiting.messages else 0
-                samples.put("ledgermq_consumer_lag_seconds", age_ms / 1_000, group, topic)
-                if leads:
-                    samples.put("rocketmq_consumer_lag_latency_milliseconds", age_ms, *labels)
-        marks = heapq.nsmallest(count, self._tables.archives, key=lambda row: row[1].at_ms)
-        committed = self._page.read_committed_position()
-        for name, mark in marks:
-            samples.put("ledgermq_archive_timestamp_seconds", mark.at_ms / 1_000, name)
-            behind = max(0, committed - mark.position)
-            samples.put("ledgermq_archive_behind_bytes", behind, name)
-        pairs = [one for look in self._topics.values() for one in look.groups.values()]
-        others = sum(one.messages for one in pairs) - sum(one.messages for *_, one in shown)
-        samples.put("ledgermq_consumer_lag_others_messages", others)
-        samples.put("ledgermq_consumer_lag_others_pairs", len(pairs) - len(shown))
-        if self._topics:
-            oldest_ns = min(look.looked_ns for look in self._topics.values())
-            age_s = (time.monotonic_ns() - oldest_ns) / 1e9
-            samples.put("ledgermq_consumer_lag_look_age_seconds", age_s)
-
-    def _greatest_topics(self, count: int) -> list[str]:
-        return heapq.nlargest(count, self._topics, key=lambda name: self._topics[name].messages)
-
-    def greatest_pairs(self, count: int) -> list[tuple[str, str, PairLag]]:
-        """Topics and groups with the most that waits between them, as they were looked at last."""
-        pairs = (
-            (topic, group, waiting)
-            for topic, look in self._topics.items()
-            for group, waiting in look.groups.items()
-        )
-        return heapq.nlargest(count, pairs, key=lambda pair: pair[2].messages)
-
-    def _look_at_greatest(self, count: int) -> None:
-        """Those that were looked at longest ago first: in short scrapes it takes several."""
-        names = {topic for topic, _, _ in self.greatest_pairs(count)}
-        names.update(self._greatest_topics(count))
-        until = time.monotonic() + TOPICS_LOOK_S
-        for name in sorted(names, key=lambda name: self._topics[name].looked_ns):
-            if time.monotonic() >= until:
-                return
-            self._look_at(name)
-
-    def _look_at_others(self, began_ns: int) -> None:
-        """Those that were not looked at since ``began_ns``."""
-        until = time.monotonic() + TOPICS_LOOK_S
-        if not self._left:
-            names = [topic.name for topic in self._tables.topics]
-            for gone in self._topics.keys() - set(names):
-                del self._topics[gone]
-            self._left.extend(names)
-        for number in range(len(self._left)):
-            if number >= TOPICS_PER_LOOK_MIN and time.monotonic() >= until:
-                return
-            name = self._left.popleft()
-            known = self._topics.get(name)
-            if known is None or known.looked_ns < began_ns:
-                self._look_at(name)
-
-    def _look_at(self, name: str) -> None:
-        """Look at a topic's queues, and at how far each group is in them."""
-        topic = self._tables.topics.get(name)
-        if topic is None:
-            self._topics.pop(name, None)
-            return
-        count = max(topic.read_queues, topic.write_queues)
-        there = self._with_files(name, count)
-        bounds = [
-            self._store.bounds(QueueName(name, number))[:2] if number in there else (0, 0)
-            for number in range(count)
-        ]
-        groups = {
-            owner.group: _waiting(bounds, offsets)
-            for owner, offsets in self._tables.offsets.of_topic(name)
-            if offsets and not is_builtin(owner.group)
-        }
-        messages = sum(end for _, end in bounds)
-        self._topics[name] = TopicLook(messages, groups, time.monotonic_ns())
-
-    def _with_files(self, topic: str, count: int) -> Container[int]:
-        """Numbers of a topic's queues that may have a message."""
-        if count == 1:
-            return range(count)
-        # While the log grows each queue that has no files yet would be looked for, in its own
-        # folder; RocketMQ's BenchmarkTest has 1,024 of them, and most topics have some.
-        try:
-            names = [path.name for path in (self._queues / topic).iterdir()]
-        except FileNotFoundError:
-            return ()
-        except OSError as error:
-            raise StorageError(
-                "cannot list a topic's queues",
-                errno=error.errno,
-                file=str(self._queues / topic),
-                reason=error.strerror,
-            ) from error
-        return {int(name) for name in names if name.isdecimal()}
-
-    def _known_time(self, topic: str, waiting: PairLag) -> int | None:
-        """Store time of the first message that waits, if it is known without reading the log."""
-        if not waiting.messages:
-            return 0
-        return self._times.get((topic, waiting.queue_id, waiting.offset))
-
-    def _read_time(self, topic: str, waiting: PairLag) -> int:
-        """The same from the log; -1 when its files are gone."""
-        units = self._store.units(QueueName(topic, waiting.queue_id), waiting.offset, 1)
-        if units is None or not len(units):
-            return -1
-        stored_ms = self._store.log.store_time(int(units[0]["position"]), int(units[0]["size"]))
-        if len(self._times) >= TIMES_KEPT_MAX:
-            self._times.clear()
-        self._times[topic, waiting.queue_id, waiting.offset] = stored_ms
-        return stored_ms
-
-
-def _waiting(queues: list[tuple[int, int]], offsets: Mapping[int, int]) -> PairLag:
-    """What waits behind ``offsets`` in queues, of each its first offset and its end."""
-    messages = most = worst = at = 0
-    for queue_id, (first, end) in enumerate(queues):
-        begin = max(offsets.get(queue_id, 0), first)
-        waits = max(0, end - begin)
-        messages += waits
-        if waits > most:
-            most, worst, at = waits, queue_id, begin
-    return PairLag(messages, worst, at)
-
+Found = TypeVar("Found")
 
 logger = logging.getLogger(__name__)
 
 FRESH_NS = 500_000_000
 """Values count for so long, whoever asks."""
+
+CATCH_UP_S = 2.0
+"""For commands of the log since the last look, one slice of ``APPLY_S`` after the other.
+
+There are some hundred a second where many groups commit; an observer that begins has those of the
+last minutes before it.
+"""
 
 
 class Scrapes:
@@ -322,11 +75,24 @@ class Scrapes:
         self._counters[ObserverCounter.SCRAPES] += 1
         return encoded
 
-    async def greatest_lags(self, count: int) -> list[tuple[str, str]]:
-        """Topics and groups with the most that waits between them; none while it is not known."""
-        await self._samples()
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._greatest, count)
+    async def counted(self) -> Counted:
+        """Sums of all topics and groups, after one more look at them.
+
+        Raises:
+            LedgerError: they are not known just now.
+        """
+        await self._catch_up()
+        return await self._in_thread(self._look_and_count)
+
+    async def topic_figures(self, names: Sequence[str]) -> dict[str, TopicFigures]:
+        """Figures of those topics that were looked at, at most half a second old where the node
+        has few; none while they are not known.
+        """
+        return await self._looked(lambda survey: survey.topic_figures(names))
+
+    async def group_waits(self, names: Sequence[str]) -> dict[str, GroupWaits]:
+        """The same of what groups have not consumed."""
+        return await self._looked(lambda survey: survey.group_waits(frozenset(names)))
 
     async def secret_of(self, user: str) -> str:
         """The secret of a user of the node's; empty: it has none, or there is no such user.
@@ -334,8 +100,7 @@ class Scrapes:
         Raises:
             LedgerError: it is not known just now.
         """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._secret, user)
+        return await self._in_thread(partial(self._secret, user))
 
     async def archive_marks(self) -> list[tuple[str, ArchiveMark]]:
         """Marks of all archives that retention waits for, mirrors among them, by name.
@@ -343,12 +108,38 @@ class Scrapes:
         Raises:
             LedgerError: they are not known just now.
         """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._marks)
+        return await self._in_thread(self._marks)
 
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again."""
         self._settings = settings
+
+    async def _looked(self, find: Callable[[LagSurvey], dict[str, Found]]) -> dict[str, Found]:
+        await self._samples()
+        survey = self._survey
+        if survey is None or survey.is_behind:
+            return {}
+        try:
+            return await self._in_thread(partial(find, survey))
+        except LedgerError:
+            # The next scrape meets it as well, and tells.
+            return {}
+
+    async def _catch_up(self) -> None:
+        """Apply what is new, or a part of it; others have the thread between two slices."""
+        until = time.monotonic() + CATCH_UP_S
+        with suppress(LedgerError):
+            # Whoever looks next meets it again, and tells.
+            while await self._in_thread(self._is_behind) and time.monotonic() < until:
+                pass
+
+    def _is_behind(self) -> bool:
+        survey = self._surveyed()
+        survey.catch_up()
+        return survey.is_behind
+
+    async def _in_thread(self, find: Callable[[], Found]) -> Found:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, find)
 
     async def _samples(self) -> Samples:
         if self._known is not None and time.monotonic_ns() - self._known[0] < FRESH_NS:
@@ -363,6 +154,7 @@ class Scrapes:
             health = await self._source.health()
         except LedgerError:
             health = None
+        await self._catch_up()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._collect, health)
 
@@ -392,10 +184,15 @@ class Scrapes:
         samples.put("ledgermq_scrape_duration_seconds", time.monotonic() - began)
         return samples
 
-    def _greatest(self, count: int) -> list[tuple[str, str]]:
-        if self._survey is None:
-            return []
-        return [(topic, group) for topic, group, _ in self._survey.greatest_pairs(count)]
+    def _look_and_count(self) -> Counted:
+        survey = self._surveyed()
+        try:
+            survey.look(self._settings.http.series_max)
+        except LedgerError:
+            # What was read may be in parts: the next look begins anew.
+            self._survey = None
+            raise
+        return survey.counted()
 
     def _secret(self, user: str) -> str:
         return self._surveyed().secret_of(user)

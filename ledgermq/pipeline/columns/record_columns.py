@@ -105,7 +105,7 @@ class PropertyColumns:
 
 
 _V6 = BORN_HOST_V6 | STORE_HOST_V6
-_US_PER_MS = 1_000
+US_PER_MS = 1_000
 _LINE = 8
 """Integers of 64 bits in a line of the processor's cache."""
 
@@ -348,7 +348,7 @@ class RecordColumns:
         return CorruptLogError("record is not whole", **where, offset=offset, field=field)
 
     def _times(self, values: Integers) -> pa.Array:
-        us = pa.array(values * _US_PER_MS)
+        us = pa.array(values * US_PER_MS)
         return us.cast(ARROW_SCHEMA.field("storeTimestamp").type)
 
     def _entry(self, field: HeadField) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Row source: the one interface of store directories and of running clusters."""
+"""Row source: the one interface of store directories, of running clusters and of pieces."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ledgermq.pipeline.queue_ranges import (
 )
 from ledgermq.pipeline.source.file_source import FileSource, steady
 from ledgermq.pipeline.source.node_source import NodeSource
+from ledgermq.pipeline.source.piece_source import PieceSource
 from ledgermq.pipeline.source.replica_source import ReplicaSource
 from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.pipeline.source_options import SourceOptions
@@ -61,7 +62,7 @@ class RowSource(Protocol):
 
 
 def open_source(options: SourceOptions) -> RowSource:
-    """The store, the replicas, or the cluster, that the options name.
+    """The store, the replicas, the cluster, or the pieces, that the options name.
 
     Raises:
         LedgerError: it cannot be opened or reached.
@@ -72,6 +73,8 @@ def open_source(options: SourceOptions) -> RowSource:
             timeout_ms=options.answer_ms or options.timeout_ms,
             from_followers=options.read_from == "followers",
         )
+    if options.pieces:
+        return PieceSource(options.pieces, as_of=options.as_of)
     if len(options.paths) > 1:
         return ReplicaSource(options.paths)
     return StoreSource(options.paths[0], self_id=options.self_id)
@@ -96,6 +99,8 @@ def open_to_plan(options: SourceOptions) -> RowSource:
 
 def name_of(options: SourceOptions) -> str:
     """Directories or addresses, for people."""
+    if options.pieces:
+        return options.pieces
     return ",".join(options.nodes or (str(path) for path in options.paths))
 
 

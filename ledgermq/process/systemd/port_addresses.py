@@ -32,7 +32,10 @@ def addresses_by_setting(listen: ListenSection) -> dict[str, PortAddress]:
             found[setting] = (ANYWHERE if host == "*" else host.strip("[]"), int(port))
     if listen.vip_channel and "listen.remoting" in found:
         host, number = found["listen.remoting"]
-        others = (listen.name_server, listen.produce, listen.consume, listen.http)
+        others = (
+            *(listen.name_server, listen.produce, listen.consume, listen.http),
+            *(listen.grpc, listen.ha),
+        )
         ports = {text.rpartition(":")[2] for text in others if text is not None}
         # What has been given to something else stays with it.
         if number > VIP_DISTANCE and str(number - VIP_DISTANCE) not in ports:

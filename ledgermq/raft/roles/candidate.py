@@ -20,15 +20,22 @@ from ledgermq.raft.roles.node_state import NodeState, Poll, WriterState
 
 
 def election_due(state: NodeState) -> None:
-    """Nothing was heard of a leader for too long."""
+    """Nothing was heard of a leader for too long, or since the connection to it has ended.
+
+    Who campaigns because of the connection and is not agreed with, for others hear the leader, or
+    do not know yet, waits as long for the next time as without that.
+    """
+    is_early = state.is_leader_gone and state.now < state.waits_until
     state.leader = None
-    state.waits_without_leader += 1
+    state.waits_without_leader += not is_early
     barriers = state.barriers()
     if barriers:
         state.note(f"no candidate: {', '.join(barriers)}")
         state.arm_election()
-        return
-    pre_campaign(state)
+    else:
+        pre_campaign(state)
+    if is_early and state.role is not RaftRole.LEADER:
+        state.election_deadline = state.waits_until
 
 
 def pre_campaign(state: NodeState) -> None:
@@ -132,8 +139,7 @@ def _early_refusal(state: NodeState, request: VoteRequest) -> VoteRefusal | None
         # It would have stepped down without a majority behind it.
         hears = True
     else:
-        recent = state.now - state.heard < state.policy.timing.election_min
-        hears = state.leader is not None and recent
+        hears = state.hears_leader
     if hears:
         return VoteRefusal.HEARS_LEADER
     if state.writer is WriterState.UNREAD:

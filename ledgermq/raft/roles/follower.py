@@ -16,6 +16,7 @@ from ledgermq.raft.messages import (
     TermRun,
 )
 from ledgermq.raft.roles.node_state import NodeState, WriterState
+from ledgermq.raft.timing import TURN_OF_GONE
 
 
 def on_append(state: NodeState, source: NodeId, message: Append) -> None:
@@ -34,7 +35,8 @@ def on_append(state: NodeState, source: NodeId, message: Append) -> None:
     state.arm_election()
     following = state.following
     # Counted before anything is taken or refused: a round asks who leads, not whose log is right.
-    following.round = max(following.round, message.round)
+    if message.round > following.round:
+        following.round, following.round_began = message.round, state.now
     following.leader_commit = max(following.leader_commit, message.commit)
     if state.writer is not WriterState.IDLE:
         # The end of the log is not known now. An answer, for the leader counts the living.
@@ -122,6 +124,57 @@ def learn_commit(state: NodeState) -> None:
     index = min(following.leader_commit, following.verified, state.held)
     if index > state.commit:
         state.set_commit(index)
+
+
+def leader_gone(state: NodeState, peer: NodeId) -> bool:
+    """The connection to ``peer`` has ended: campaign as soon as its lease is over, if it leads and
+    says nothing more. Whether this node may.
+
+    An ended connection is no proof. So nothing that others go by is cut short by it: a leader that
+    lives has its lease until then, and is heard of within it.
+    """
+    if peer != state.leader or state.role is not RaftRole.FOLLOWER:
+        return False
+    if not state.is_leader_gone:
+        state.gone_since, state.waits_until = state.heard, state.election_deadline
+    electable = sorted(state.membership.electable - {peer})
+    if state.node not in electable:
+        return False
+    wait = TURN_OF_GONE * electable.index(state.node) + TURN_OF_GONE // 2
+    due = state.following.round_began + state.policy.timing.lease_honoured
+    state.election_deadline = min(state.election_deadline, max(state.now, due) + wait)
+    return True
+
+
+def run_told(
+    state: NodeState,
+    last: EntryId,
+    *,
+    held: Index,
+    commit: Index,
+    heard: int,
+    round_: int,
+    round_began: int,
+) -> None:
+    """Know what the writer has done by itself; see ``RaftCore.run_told``."""
+    following, log = state.following, state.log
+    count = last.index - log.last_index
+    assert count >= 0 and state.role is RaftRole.FOLLOWER, (last, log.last, state.role)
+    if count:
+        assert last.term == state.term, (last, state.term)
+        log.append([TermRun(last.term, count)])
+        following.verified = last.index
+    state.held = max(state.held, min(held, last.index))
+    state.commit = max(state.commit, commit)
+    following.leader_commit = max(following.leader_commit, commit)
+    if round_ > following.round:
+        following.round, following.round_began = round_, round_began
+    if heard > state.heard:
+        state.heard = heard
+        # From then on, and not from now: who waits for a leader that has died waits long enough.
+        now, state.now = max(state.now, heard), heard
+        state.arm_election()
+        state.now = now
 
 
 def lacks_before(state: NodeState, source: NodeId, term: Term, first: Index) -> bool:

@@ -244,10 +244,10 @@ def confirmed_round(state: NodeState, lead: Leadership) -> int:
 def alone_until(state: NodeState, lead: Leadership) -> int | None:
     """Tick before which no other member is elected; None while another one may be.
 
-    Whoever has heard of a leader votes for nobody for an election timeout (``election_min``): so
-    none is elected for as long after the *beginning* of a round that a majority has answered, but
-    by a hand-over, which is begun here (thesis, section 6.4.1). A quarter of it is left for clocks
-    that run at other rates. A member that is begun anew does not know what it has heard.
+    Whoever has heard of a round votes for nobody for a while (``Timing.lease_honoured``): so none
+    is elected for as long after the *beginning* of a round that a majority has answered, but by a
+    hand-over, which is begun here (thesis, section 6.4.1). The lease is a little shorter, for
+    clocks that run at other rates. A member that is begun anew does not know what it has heard.
     """
     handing_over = lead.transfer
     if handing_over is not None and handing_over.stage is not TransferStage.CATCHING_UP:
@@ -255,19 +255,20 @@ def alone_until(state: NodeState, lead: Leadership) -> int | None:
     if state.writer is not WriterState.GRANTED:
         return None
     members = state.history.current
+    by_run = lead.sure_by_run or None
     if lead.sure_round == lead.round and lead.sure_of is members:
         # No answer can make it later before the next round begins.
-        return lead.sure_until
+        return max(lead.sure_until, lead.sure_by_run)
     if members.voters == {state.node}:
         return NEVER
     confirmed = confirmed_round(state, lead)
     began = next((tick_ for round_, tick_ in reversed(lead.begun) if round_ <= confirmed), None)
     if began is None:
-        return None
-    until = began + state.policy.timing.election_min * 3 // 4
+        return by_run
+    until = began + state.policy.timing.lease
     if confirmed >= lead.round:
         lead.sure_round, lead.sure_of, lead.sure_until = lead.round, members, until
-    return until
+    return max(until, lead.sure_by_run)
 
 
 def confirm_reads(state: NodeState, lead: Leadership) -> None:

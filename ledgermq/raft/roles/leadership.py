@@ -111,6 +111,7 @@ class Leadership:
         begun: the last rounds, each with the tick at which it began.
         sure_round: the last one that a majority of ``sure_of`` has answered, and no later one has
             begun; until ``sure_until`` nobody else is elected by them.
+        sure_by_run: tick until which nobody else is elected by what the writer has heard.
         change_proposed: a membership is on its way into the log.
         attesting: None in a group whose voters all hold bodies.
     """
@@ -126,6 +127,7 @@ class Leadership:
     sure_round: int = 0
     sure_of: Membership | None = None
     sure_until: int = 0
+    sure_by_run: int = 0
     reads: ReadRounds = field(default_factory=ReadRounds)
     transfer: Transfer | None = None
     change_proposed: bool = False

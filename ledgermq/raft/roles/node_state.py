@@ -80,11 +80,17 @@ class Poll:
 
 @dataclass(slots=True)
 class Following:
-    """What a follower knows of the log of the leader of this term."""
+    """What a follower knows of the leader of this term, and of its log.
+
+    Attributes:
+        round: the leader's last round of heartbeats.
+        round_began: tick at which that was heard of first.
+    """
 
     verified: Index = NO_INDEX
     leader_commit: Index = NO_INDEX
     round: int = 0
+    round_began: int = 0
     acknowledged: Index = NO_INDEX
 
 
@@ -103,6 +109,9 @@ class NodeState:
 
     Attributes:
         term: the current one, as ``hard_state`` has it.
+        gone_since: what ``heard`` was when the connection to the leader ended; the leader counts as
+            gone while nothing was heard of it since.
+        waits_until: when it would have campaigned had the connection not ended.
     """
 
     def __init__(
@@ -132,6 +141,8 @@ class NodeState:
         self.terms_without_leader = 0
         self.waits_without_leader = 0
         self.heard = now - policy.timing.election_max
+        self.gone_since: int | None = None
+        self.waits_until = now
         self.following = Following()
         self.poll: Poll | None = None
         self.last_poll: Poll | None = None
@@ -195,6 +206,21 @@ class NodeState:
         failed = max(0, self.terms_without_leader - 1)
         self.election_deadline = self.now + (wait << min(failed, ELECTION_DOUBLINGS_MAX))
 
+    @property
+    def is_leader_gone(self) -> bool:
+        """Whether the connection to the leader has ended, and nothing was heard of it since."""
+        return self.leader is not None and self.gone_since == self.heard
+
+    @property
+    def hears_leader(self) -> bool:
+        """Whether a leader was heard of so lately that nobody else may be elected."""
+        if self.leader is None:
+            return False
+        timing = self.policy.timing
+        if self.is_leader_gone:
+            return self.now - self.following.round_began < timing.lease_honoured
+        return self.now - self.heard < timing.election_min
+
     def know_leader(self, leader: NodeId) -> None:
         """``leader`` leads in this term."""
         self.leader = leader
@@ -222,6 +248,7 @@ class NodeState:
         self.poll = None
         # What was verified is verified against the last leader's log; the next one may lack it.
         self.following = Following()
+        self.gone_since = None
         self.arm_election()
 
     def barriers(self) -> list[str]:

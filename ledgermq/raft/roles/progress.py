@@ -47,6 +47,7 @@ class Progress:
         """Whether one more append may be sent."""
         return (
             self.mode is ProgressMode.REPLICATE
+            and not limits.is_held
             and len(self.inflight) < limits.inflight_count_max
             and self.inflight_bytes < limits.inflight_bytes_max
         )

@@ -52,7 +52,9 @@ def tick(state: NodeState, lead: Leadership) -> None:
         if state.now >= lead.next_preferred:
             leave_to_others(state, lead)
     elif transfer is None:
-        _prefer(state, lead)
+        target = preferred_now(state, lead)
+        if target is not None:
+            start(state, lead, target, hurried=False)
     elif state.now >= transfer.deadline:
         abandon(state, lead, "it took too long")
     elif transfer.stage is TransferStage.TOLD and state.now >= lead.next_heartbeat:
@@ -132,15 +134,16 @@ def revoke(state: NodeState) -> None:
         state.out.revoke = True
 
 
-def _prefer(state: NodeState, lead: Leadership) -> None:
+def preferred_now(state: NodeState, lead: Leadership) -> NodeId | None:
+    """Who should lead in the place of this node, and could; None: nobody."""
     preferred = state.policy.preferred
     if state.now < lead.next_preferred or state.writer is not WriterState.GRANTED:
-        return
+        return None
     better = preferred[: preferred.index(state.node)] if state.node in preferred else preferred
     for node in better:
         progress = lead.progress.get(node)
         if progress is None or node not in state.membership.electable:
             continue
         if is_able(state, progress) and is_near(state, progress):
-            start(state, lead, node, hurried=False)
-            return
+            return node
+    return None

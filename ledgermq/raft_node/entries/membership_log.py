@@ -20,7 +20,8 @@ from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.raft.entry_terms import EntryTerms
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import EntryId
-from ledgermq.raft_node.entries.entry_exchange import EntryExchange, Verified
+from ledgermq.raft_node.entries.entry_exchange import EntryExchange
+from ledgermq.store.log.following_entries import Verified
 
 SEARCH_STEP = 65_536
 """Index items looked at together in a search."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import Pollable
+from ledgermq.ipc.orders import AwaitFollower, FeedFrom
 from ledgermq.members.mirrors.mirror_promotion import LAST_WORD, last_word
 from ledgermq.members.mirrors.mirror_report import MirrorReport, write_mirror_report
 from ledgermq.members.roster import MIRROR_SOURCE
@@ -138,6 +139,24 @@ class MirrorPeers:
             # is behind names a lesser one. In that nothing would ever be taken.
             self._feed.follow_term(reply.term)
         return True
+
+    def may_feed(self, leader: NodeId) -> bool:
+        """False: a source knows no writer of a mirror."""
+        del leader
+        return False
+
+    def await_follower(self, peer: NodeId) -> AwaitFollower | None:
+        """None: a mirror leads nobody."""
+        del peer
+        return None
+
+    def feed_from(self, peer: NodeId, port: int) -> FeedFrom | None:
+        """None: nobody awaits the writer of a mirror."""
+        del peer, port
+        return None
+
+    def ended(self) -> Sequence[NodeId]:
+        return ()
 
     def arrived(self) -> deque[Arrived]:
         """Nothing: ``receive`` gives what comes, one by one."""

@@ -5,6 +5,10 @@ connection that proves who says it, a certificate that holds for this life of th
 id is the smaller dials; the other one listens as long as it awaits somebody. Each believes that
 certificate and no other. What goes wrong on the way, or later, leaves the two with ZeroMQ's
 connection, which stands all the time: nothing depends on this one but how long a message takes.
+
+Where both know of it, the writer of the one has a connection to the writer of the other one, too,
+which leads: over the two raft processes' own one it is said where that listens, and the writer
+dials. Both show the certificate of their raft process (docs/decisions/0133).
 """
 
 from __future__ import annotations
@@ -17,30 +21,23 @@ import socket
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from ledgermq.formats.records.host_address import PORT_MAX
 from ledgermq.hosts.host_name import socket_address
+from ledgermq.ipc.orders import AwaitFollower, FeedFrom
+from ledgermq.ipc.page_slots import names_cells
+from ledgermq.members.direct_connection import HANDSHAKE_S, DirectConnection
+from ledgermq.members.direct_listener import HANDSHAKES_MAX, DirectListener
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.ids import NodeId
-from ledgermq.raft_node.peers.direct_connection import DirectConnection, OwnCertificate
+from ledgermq.raft_node.peers.own_certificate import OwnCertificate
 from ledgermq.raft_node.peers.peers import Arrived, PeerMessage
 from ledgermq.wire.direct_offer import DirectOffer, OfferKind, decode_offer, encode_offer
 
 logger = logging.getLogger(__name__)
 
-HANDSHAKE_S = 2.0
-LISTEN_S = 5.0
-"""Who is invited dials at once; then nobody is listened to any more."""
-
 AGAIN_S, AGAIN_S_MAX = 1.0, 30.0
 """Seconds between two attempts with one peer, and the most: doubled with each attempt that
 fails."""
-
-HANDSHAKES_MAX = 8
-"""Most handshakes under way at once: each costs this process half a millisecond, whoever began
-it."""
-
-ACCEPTED_MAX = 16
-"""Most connections that strangers make while this node listens: after that it stops listening, and
-awaits the next attempt."""
 
 WAITING_MAX = 32
 """With more messages than that the process is woken for those that its turn leaves."""
@@ -59,12 +56,13 @@ class DirectPeers:
         source: wakes the process when anything can be read.
     """
 
-    def __init__(self, own: NodeId, host: str, *, port: int, say: Say) -> None:
+    def __init__(self, own: NodeId, host: str, *, port: int, knows_writers: bool, say: Say) -> None:
         """Nothing is opened but the poll set.
 
         Args:
             host: numeric, to listen at.
             port: to listen at; 0: any that is free.
+            knows_writers: writers may connect, too, and be connected.
             say: hands a part to ZeroMQ's connection to a peer.
         """
         self.open: dict[NodeId, DirectConnection] = {}
@@ -72,18 +70,17 @@ class DirectPeers:
         self._host = host
         self._port = port
         self._say = say
-        self._certificate = OwnCertificate(own)
+        self._certificate = OwnCertificate(own, knows_writers=knows_writers)
         self._believed: dict[NodeId, bytes] = {}
         self._shaking: dict[DirectConnection, tuple[float, NodeId | None]] = {}
         self._by_descriptor: dict[int, DirectConnection] = {}
-        self._listener: socket.socket | None = None
-        self._listen_until = 0.0
-        self._accepted = 0
         self._again: dict[NodeId, tuple[float, float]] = {}
         self._told: dict[NodeId, str] = {}
         self._messages: deque[Arrived] = deque()
+        self._ended: set[NodeId] = set()
         self._was_looked = False
         self._poll = select.epoll()
+        self._listener = DirectListener(self._poll)
         self.source = self._poll.fileno()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll.register(self._bell, select.EPOLLIN)
@@ -97,10 +94,37 @@ class DirectPeers:
             return None
         is_sent = connection.send(first, rest[0] if rest else None)
         if connection.failure:
-            # Nothing tells of that later: its socket has left the poll set.
+            # Its socket has left the poll set, and does not tell of that.
             self._note_end(connection, peer)
+            self._ring()
             return None
         return is_sent
+
+    def knows_feeding(self, peer: NodeId) -> bool:
+        """Whether ``peer`` has a direct connection, and knows of those that writers make."""
+        connection = self.open.get(peer)
+        return connection is not None and connection.protocol != ""
+
+    def await_follower(self, peer: NodeId) -> AwaitFollower | None:
+        """What has this node's writer await that of ``peer``; None where nothing is known of it any
+        more.
+        """
+        believed = self._believed.get(peer)
+        if believed is None or not self.knows_feeding(peer):
+            return None
+        name, *_ = names_cells([peer])
+        port = self._port + 1 if self._port else 0
+        return AwaitFollower(name, port, self._host, self._certificate.pem, believed)
+
+    def feed_from(self, peer: NodeId, port: int) -> FeedFrom | None:
+        """What has this node's writer dial ``peer``, which awaits it at ``port``; None where
+        nothing is known of it any more.
+        """
+        connection, believed = self.open.get(peer), self._believed.get(peer)
+        if connection is None or believed is None or not 0 < port <= PORT_MAX:
+            return None
+        name, *_ = names_cells([peer])
+        return FeedFrom(name, port, connection.host, self._certificate.pem, believed)
 
     def receive(self) -> PeerMessage | None:
         """The next message of a peer, None when none waits.
@@ -131,12 +155,19 @@ class DirectPeers:
             connection = self._by_descriptor.get(descriptor)
             if connection is not None:
                 self._serve(connection, events)
-            elif self._listener is not None and descriptor == self._listener.fileno():
-                self._accept(self._listener)
+            elif descriptor == self._listener.descriptor:
+                self._accept()
         if len(messages) > WAITING_MAX:
-            self._is_rung = True
-            os.eventfd_write(self._bell, 1)
+            self._ring()
         return messages
+
+    def ended(self) -> Sequence[NodeId]:
+        """Peers whose connection has ended by itself since the last call; see ``Peers``."""
+        if not self._ended or self._messages:
+            return ()
+        ended = sorted(self._ended)
+        self._ended.clear()
+        return ended
 
     def watch(self, now: float, wanted: Collection[NodeId]) -> None:
         """Begin what is due, end what takes too long; a few times a second.
@@ -157,10 +188,7 @@ class DirectPeers:
             if now >= until:
                 connection.end("no handshake in time")
                 self._note_end(connection, dialled)
-        if self._listener is not None and (
-            now >= self._listen_until or self._accepted >= ACCEPTED_MAX
-        ):
-            self._stop_listening()
+        self._listener.look(now)
         due = [
             peer
             for peer in wanted
@@ -200,9 +228,7 @@ class DirectPeers:
             self._believed[peer] = offer.certificate
         if offer.kind is OfferKind.INVITATION:
             self._dial(peer, address, offer.port, now)
-        elif self._listen(peer, now):
-            assert self._listener is not None
-            port = self._listener.getsockname()[1]
+        elif port := self._listen(peer, now):
             self._say(peer, encode_offer(DirectOffer(OfferKind.INVITATION, port, certificate)))
 
     def drop(self, peer: NodeId) -> None:
@@ -224,7 +250,7 @@ class DirectPeers:
             connection.end("this node stops")
         self._by_descriptor.clear()
         self.open.clear()
-        self._stop_listening()
+        self._listener.close()
         os.close(self._bell)
         self._poll.close()
 
@@ -271,6 +297,7 @@ class DirectPeers:
     def _note_end(self, connection: DirectConnection, peer: NodeId | None) -> None:
         if peer is not None and self.open.get(peer) is connection:
             del self.open[peer]
+            self._ended.add(peer)
         if peer is not None:
             self._tell(peer, connection.failure)
         self._forget(connection)
@@ -300,45 +327,24 @@ class DirectPeers:
         if failure:
             self._fail(peer, failure, now)
 
-    def _listen(self, peer: NodeId, now: float) -> bool:
-        """Be there for ``peer``; false where that cannot be."""
-        self._listen_until, self._accepted = now + LISTEN_S, 0
-        if self._listener is not None:
-            return True
+    def _listen(self, peer: NodeId, now: float) -> int:
+        """Be there for ``peer``; the port, 0 where that cannot be."""
         try:
-            family, own = socket_address(self._host, self._port)
-            listener = socket.create_server(own, family=family, backlog=HANDSHAKES_MAX)
+            return self._listener.open(self._host, self._port, now)
         except OSError as error:
             self._fail(peer, f"not listening at {self._host}:{self._port}: {error.strerror}", now)
-            return False
-        listener.setblocking(False)
-        self._listener = listener
-        self._poll.register(listener.fileno(), select.EPOLLIN)
-        return True
+            return 0
 
-    def _stop_listening(self) -> None:
-        if self._listener is not None:
-            self._poll.unregister(self._listener.fileno())
-            self._listener.close()
-            self._listener = None
-
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self) -> None:
+        failure = ""
         try:
-            accepted, _ = listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            # Gone again.
-            return
+            accepted = self._listener.accept(len(self._shaking))
         except OSError as error:
-            # No descriptor is left, and who waits would wake the process at once, again and again.
-            logger.info("direct connection not accepted: %s", error.strerror)
-            self._stop_listening()
-            return
-        self._accepted += 1
-        if len(self._shaking) >= HANDSHAKES_MAX or self._accepted > ACCEPTED_MAX:
-            accepted.close()
-            return
-        accepted.setblocking(False)
-        failure = self._begin(accepted, self._believed.values(), None, self._listen_until)
+            failure = str(error.strerror)
+        else:
+            if accepted is not None:
+                believed = self._believed.values()
+                failure = self._begin(accepted, believed, None, self._listener.until)
         if failure:
             logger.info("direct connection not accepted: %s", failure)
 
@@ -357,6 +363,11 @@ class DirectPeers:
         self._by_descriptor[connection.descriptor] = connection
         self._shaking[connection] = (now + HANDSHAKE_S, dialled)
         return ""
+
+    def _ring(self) -> None:
+        if not self._is_rung:
+            self._is_rung = True
+            os.eventfd_write(self._bell, 1)
 
     def _unring(self) -> None:
         if self._is_rung and not self._messages:

@@ -17,8 +17,10 @@ from typing import NamedTuple, Self
 
 import zmq
 
+from ledgermq.hosts.socket_monitor import monitor_of
 from ledgermq.ipc.doorbell import Context
 from ledgermq.ipc.loop import Pollable
+from ledgermq.ipc.orders import AwaitFollower, FeedFrom
 from ledgermq.ipc.zmq_flags import NOBLOCK, POLLIN, has_input
 from ledgermq.members.peer_addresses import PeerAddress, parse_peer
 from ledgermq.model.config.settings import Settings
@@ -110,6 +112,7 @@ class PeerGroup:
         keys_dir: Path,
         queued_max: int,
         direct_port: int | None,
+        knows_writers: bool,
     ) -> None:
         """Bind and connect.
 
@@ -120,6 +123,7 @@ class PeerGroup:
             keys_dir: where the keys of members are that join later.
             queued_max: messages that wait for a peer, and that wait here for being read from it.
             direct_port: where direct connections are awaited, 0: anywhere; None: there are none.
+            knows_writers: there may be such of writers, too.
 
         Raises:
             ConfigError, StorageError: the own address cannot be bound.
@@ -156,7 +160,7 @@ class PeerGroup:
             self._polled = [(self._in, POLLIN)]
             if self._guard is not None:
                 self._polled.append((self._guard.socket, POLLIN))
-            self._in_monitor = self._in.get_monitor_socket(HANDSHAKE_FAILURES)
+            self._in_monitor = monitor_of(self._in, HANDSHAKE_FAILURES)
             self._out = PeerOutlets(
                 context,
                 self_id,
@@ -169,7 +173,9 @@ class PeerGroup:
             self._set_peers(addresses, time.monotonic())
             if direct_port is not None:
                 host = bound_host(self._in)
-                self._direct = DirectPeers(self_id, host, port=direct_port, say=self._say)
+                self._direct = DirectPeers(
+                    self_id, host, port=direct_port, knows_writers=knows_writers, say=self._say
+                )
         except BaseException:
             self.close()
             raise
@@ -195,6 +201,7 @@ class PeerGroup:
             keys_dir=keys_directory(settings),
             queued_max=settings.raft.in_flight_frames + HEARTBEATS_QUEUED_MAX,
             direct_port=settings.raft.direct_port if settings.raft.direct else None,
+            knows_writers=settings.raft.direct_writers,
         )
 
     @property
@@ -316,9 +323,21 @@ class PeerGroup:
             raise ConfigError(reason, node=node)
         return True
 
+    def may_feed(self, leader: NodeId) -> bool:
+        return self._direct is not None and self._direct.knows_feeding(leader)
+
+    def await_follower(self, peer: NodeId) -> AwaitFollower | None:
+        return None if self._direct is None else self._direct.await_follower(peer)
+
+    def feed_from(self, peer: NodeId, port: int) -> FeedFrom | None:
+        return None if self._direct is None else self._direct.feed_from(peer, port)
+
     def arrived(self) -> deque[Arrived]:
         """Messages that came over direct connections."""
         return deque() if self._direct is None else self._direct.arrived()
+
+    def ended(self) -> Sequence[NodeId]:
+        return () if self._direct is None else self._direct.ended()
 
     def receive(self) -> PeerMessage | None:
         """The next message of a peer, None when none waits.

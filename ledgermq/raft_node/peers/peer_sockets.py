@@ -22,8 +22,10 @@ from zmq.utils.monitor import parse_monitor_message
 
 from ledgermq.formats.records.host_address import plain_address
 from ledgermq.hosts.host_name import HostName, is_name
+from ledgermq.hosts.socket_monitor import monitor_of
 from ledgermq.ipc.doorbell import Context
 from ledgermq.ipc.zmq_flags import MORE, NOBLOCK, has_input
+from ledgermq.members.direct_connection import PART_SIZE_MAX, SILENCE_MS
 from ledgermq.members.peer_addresses import PeerAddress
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError
 from ledgermq.model.ids import NodeId
@@ -36,17 +38,11 @@ logger = logging.getLogger(__name__)
 PARTS_MAX = 8
 """Most parts of a message behind its preamble; raft's have two."""
 
-PART_SIZE_MAX = 8 * 1024 * 1024 + 64 * 1024
-"""The largest ``raft.frame_bytes``, and some; a peer that sends more is disconnected."""
-
 HEARTBEATS_QUEUED_MAX = 64
 """Room for messages without entries, beyond those with entries that raft lets be under way."""
 
 ANSWERS_QUEUED_MAX = 16
 HEARTBEAT_MS = 1_500
-SILENCE_MS = 3_000
-"""A connection without a sign of life for so long is given up."""
-
 CONNECT_TIMEOUT_MS = 1_000
 HANDSHAKE_TIMEOUT_MS = 5_000
 RECONNECT_MS, RECONNECT_MS_MAX = 20, 200
@@ -262,8 +258,9 @@ class Outlet:
         self.has_ended = False
         self._is_connected = False
         self._left_at: float | None = None
-        self._monitor = self.socket.get_monitor_socket(
-            HANDSHAKE_FAILURES | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+        self._monitor = monitor_of(
+            self.socket,
+            HANDSHAKE_FAILURES | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED,
         )
         self._reconnect_at: float | None = None
         self._address = address

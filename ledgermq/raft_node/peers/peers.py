@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ledgermq.ipc.loop import Pollable
+from ledgermq.ipc.orders import AwaitFollower, FeedFrom
 from ledgermq.model.ids import NodeId
 
 Arrived = tuple[NodeId, list[memoryview]]
@@ -53,6 +54,19 @@ class Peers(Protocol):
     def send(self, peer: NodeId, parts: Sequence[bytes]) -> bool:
         """Hand over a message; false when none is taken for that peer now."""
 
+    def may_feed(self, leader: NodeId) -> bool:
+        """Whether ``leader`` may have a connection to this node's writer."""
+
+    def await_follower(self, peer: NodeId) -> AwaitFollower | None:
+        """What has this node's writer await that of ``peer``; None where nothing is known of it any
+        more.
+        """
+
+    def feed_from(self, peer: NodeId, port: int) -> FeedFrom | None:
+        """What has this node's writer dial ``peer``, which awaits it at ``port``; None where
+        nothing is known of it any more.
+        """
+
     def arrived(self) -> deque[Arrived]:
         """Messages of peers that came together, for the caller to take from the left at once.
 
@@ -62,6 +76,11 @@ class Peers(Protocol):
 
     def receive(self) -> PeerMessage | None:
         """The next message of a peer, None when none waits."""
+
+    def ended(self) -> Sequence[NodeId]:
+        """Peers whose direct connection has ended since the last call, behind all that had come
+        over it; mostly nobody.
+        """
 
     def watch(self) -> None:
         """Look after the connections; to be called a few times a second at least."""

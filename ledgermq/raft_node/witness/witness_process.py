@@ -37,10 +37,11 @@ from ledgermq.raft.message_codec import decode_message, encode_message
 from ledgermq.raft.messages import Append, Attest
 from ledgermq.raft.roles.witness import WitnessCore, WitnessEffects, WitnessState
 from ledgermq.raft.status import witness_status
+from ledgermq.raft.timing import TICK_NS
 from ledgermq.raft_node.peers.peer_group import PeerGroup
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_control import AUDITED_VERBS, status_document
-from ledgermq.raft_node.raft_core import MESSAGES_PER_TURN_MAX, TICK_NS, timing_of
+from ledgermq.raft_node.raft_core import MESSAGES_PER_TURN_MAX, timing_of
 from ledgermq.raft_node.term_file import when_there_is_space
 from ledgermq.raft_node.witness.witness_file import WitnessFile
 from ledgermq.store.files.store_paths import StorePaths

@@ -9,9 +9,13 @@ from collections.abc import Iterable, Mapping
 
 from ledgermq.model.errors import GroupUnknownError, MessageIllegalError, NoPermissionError
 from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.model.names.message_types import ATTRIBUTES
 from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.groups import (
     BUILTIN_GROUPS,
+    ORDERED,
+    PRIORITY_FACTOR,
+    PRIORITY_FACTOR_MAX,
     SYSTEM_GROUP_PREFIX,
     GroupTable,
     SubscriptionGroup,
@@ -27,12 +31,17 @@ FLAGS = (
     "consumeFromMinEnable",
     "consumeBroadcastEnable",
     "notifyConsumerIdsChangedEnable",
+    ORDERED,
 )
+FACTOR = "priorityFactor"
+"""In calls what RocketMQ 5.5 has as a group's attribute ``priority.factor``."""
+
 NUMBERS: Mapping[str, int] = {
     "retryQueueNums": QUEUE_ID_MAX,
     "retryMaxTimes": INTEGER_MAX,
     "brokerId": INTEGER_MAX,
     "whichBrokerWhenConsumeSlowly": INTEGER_MAX,
+    FACTOR: PRIORITY_FACTOR_MAX,
 }
 """The largest value of each; the smallest is 0."""
 
@@ -140,4 +149,17 @@ def _with_wish(group: SubscriptionGroup, wish: Mapping[str, object]) -> Subscrip
             raise MessageIllegalError(
                 "no field of a group", group=group.name, field=field, allowed=(*FLAGS, *NUMBERS)
             )
-    return SubscriptionGroup.read(group.name, {**group.to_fields(), **wish})
+    fields = {**group.to_fields(), **wish}
+    if (factor := fields.pop(FACTOR, None)) is not None:
+        attributes = fields.get(ATTRIBUTES)
+        others = dict(attributes) if isinstance(attributes, Mapping) else {}
+        # A text, as RocketMQ writes it; as 4 does, where it is what it is without one.
+        others.pop(PRIORITY_FACTOR, None)
+        if factor != PRIORITY_FACTOR_MAX:
+            others[PRIORITY_FACTOR] = str(factor)
+        fields = {name: value for name, value in fields.items() if name != ATTRIBUTES}
+        fields |= {ATTRIBUTES: others} if others else {}
+    if not fields.get(ORDERED) and ORDERED not in group.fields:
+        # RocketMQ 4 does not know it.
+        fields.pop(ORDERED, None)
+    return SubscriptionGroup.read(group.name, fields)

@@ -21,10 +21,12 @@ from ledgermq.model.errors import (
 from ledgermq.model.limits import (
     DEDUPLICATION_WINDOW_MS_MAX,
     DEDUPLICATION_WINDOW_MS_MIN,
+    KEEP_BYTES_MAX,
+    KEEP_MS_MAX,
     QUEUE_ID_MAX,
 )
 from ledgermq.rules.tables.topics import READ_WRITE, Permission, Topic, TopicTable, check_topic_name
-from ledgermq.verbs.topics import PERMISSION_MAX, SYS_FLAG_MAX
+from ledgermq.verbs.topics import MESSAGE_TYPES, PERMISSION_MAX, SYS_FLAG_MAX
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 QUEUES_DEFAULT = 8
@@ -40,6 +42,9 @@ class TopicWish(NamedTuple):
     filter_type: str | None = None
     sys_flag: int | None = None
     deduplication_window_ms: int | None = None
+    keep_ms: int | None = None
+    keep_bytes: int | None = None
+    message_type: str | None = None
 
 
 class UnreadQueue(NamedTuple):
@@ -236,6 +241,8 @@ def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
         ("write_queues", wish.write_queues, 1, QUEUE_ID_MAX),
         ("perm", wish.permission, 0, PERMISSION_MAX),
         ("sys_flag", wish.sys_flag, 0, SYS_FLAG_MAX),
+        ("keep_ms", wish.keep_ms, 0, KEEP_MS_MAX),
+        ("keep_bytes", wish.keep_bytes, 0, KEEP_BYTES_MAX),
     ):
         if number is not None and not low <= number <= limit:
             raise MessageIllegalError(
@@ -257,6 +264,15 @@ def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
             minimum=DEDUPLICATION_WINDOW_MS_MIN,
             limit=DEDUPLICATION_WINDOW_MS_MAX,
         )
+    if wish.message_type is not None:
+        if wish.message_type not in MESSAGE_TYPES:
+            raise MessageIllegalError(
+                "no type of messages",
+                topic=topic.name,
+                value=wish.message_type,
+                allowed=MESSAGE_TYPES,
+            )
+        topic = topic.with_message_type(wish.message_type)
     unknown = dict(topic.unknown)
     if wish.filter_type is not None:
         if wish.filter_type not in FILTER_TYPES:
@@ -274,6 +290,8 @@ def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
         sys_flag=topic.sys_flag if wish.sys_flag is None else wish.sys_flag,
         unknown=unknown,
         deduplication_window_ms=topic.deduplication_window_ms if window_ms is None else window_ms,
+        keep_ms=topic.keep_ms if wish.keep_ms is None else wish.keep_ms,
+        keep_bytes=topic.keep_bytes if wish.keep_bytes is None else wish.keep_bytes,
     )
 
 

@@ -116,15 +116,22 @@ def plan_register(
     return [SchemaSet(name, fields)]
 
 
-def plan_rule(table: SchemaTable, name: str, rule: Compatibility) -> Plan:
+def plan_rule(table: SchemaTable, name: str, rule: Compatibility, *, ahead: bool = True) -> Plan:
     """What gives a subject another rule, which only the next version has to keep.
 
+    Args:
+        ahead: also to a subject that has no version yet.
+
     Raises:
-        ConfigError: there is no room for another subject.
+        ConfigError: there is no such subject, or no room for another one.
     """
     check_subject(name)
     subject = table.get(name)
     if subject is None:
+        if not ahead:
+            raise ConfigError(
+                "there is no such subject; with ahead it gets a rule before", subject=name
+            )
         _check_subjects(table)
         if rule is DEFAULT_COMPATIBILITY:
             return []

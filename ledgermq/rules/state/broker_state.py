@@ -82,7 +82,7 @@ class BrokerState:
         tables = finish(read_tables(own))
         self.topics, self.groups, self.offsets, self.locks, self.users = tables[:5]
         self.quotas, self.delays, self.moves, self.sinks, self.archives = tables[5:10]
-        self.names, self.features, self.cluster, self.schemas = tables[10:]
+        self.names, self.features, self.cluster, self.schemas, self.shares = tables[10:]
         self._by_file = tables.by_file()
         self._followed = 0
         self._takers: dict[type, list[Table[Any]]] = {}
@@ -205,9 +205,10 @@ class BrokerState:
             return Applied()
         command = decode_command(body)
         self._note_tokens(command)
-        if self.needs_snapshot:
-            return Applied()
-        self._apply(offset, command)
+        if not self.needs_snapshot:
+            self._apply(offset, command)
+        # A leader that finds its own first command and still needs a snapshot knows that there is
+        # none in the log: it makes one of what it has.
         return Applied(command.identity)
 
     def _count_as_applied(self, offset: int) -> None:

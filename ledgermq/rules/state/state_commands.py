@@ -24,6 +24,7 @@ and a CHANGE is one of
     {"given_back": TOKEN}                              see ``given_back``
     {"level": N}                                       see ``feature_table``
     {"cluster": ...}, {"cluster_document": ...}        see ``cluster_commands``
+    {"shared": ...}, {"unshared": ...}                 see ``share_changes``
 
 A command that only versions from a feature level on understand says so, and so does a snapshot of
 that level: ``"needs": N`` (not there for 0; ``model/features.py`` has the level of each kind of
@@ -46,6 +47,7 @@ from typing import NamedTuple, get_args
 from ledgermq.formats.config_json import Rows, decode_in_steps
 from ledgermq.model.errors import ConfigError, CorruptLogError, NewerVersionError
 from ledgermq.model.features import LEVEL, LEVEL_MAX, LEVEL_OF_CHANGE
+from ledgermq.model.names import system_topics
 from ledgermq.rules.cluster import cluster_commands
 from ledgermq.rules.cluster.cluster_commands import ClusterCommand
 from ledgermq.rules.given_back import MessageGivenBack
@@ -54,6 +56,11 @@ from ledgermq.rules.state.feature_table import check_known, level_told
 from ledgermq.rules.tables.documents import ROWS_PER_STEP, Steps, finish
 from ledgermq.rules.tables.moves import Moved, MoveEnded, decode_move
 from ledgermq.rules.tables.queue_locks import read_lock
+from ledgermq.rules.tables.share_changes import (
+    ShareChanged,
+    ShareEnded,
+    decode_share_change,
+)
 from ledgermq.rules.tables.sinks import SinkMoved, SinkSet, decode_sink_moved
 from ledgermq.rules.tables.table_changes import (
     ArchiveSet,
@@ -72,10 +79,10 @@ from ledgermq.rules.tables.table_changes import (
     UserSet,
 )
 
-STATE_QUEUE_ID = 1
+STATE_QUEUE_ID = system_topics.STATE_QUEUE_ID
 STATE_TAG = "state"
-SNAPSHOT_TAG = "state-snapshot"
-PART_PROPERTY = "PART"
+SNAPSHOT_TAG = system_topics.SNAPSHOT_TAG
+PART_PROPERTY = system_topics.PART_PROPERTY
 PART_SIZE_MAX = 1024 * 1024
 SNAPSHOT_SIZE_MAX = 1024 * 1024 * 1024
 """Bytes of a snapshot's tables, uncompressed: more is a damaged length, not a broker's tables."""
@@ -289,6 +296,8 @@ _KEYS: Mapping[type, str] = {
     SinkMoved: "sink_moved",
     MessageGivenBack: "given_back",
     LevelSet: "level",
+    ShareChanged: "shared",
+    ShareEnded: "unshared",
     **dict.fromkeys(get_args(ClusterCommand), cluster_commands.CLUSTER_KEY),
     cluster_commands.DocumentTaken: cluster_commands.DOCUMENT_KEY,
 }
@@ -334,7 +343,7 @@ def _change_fields(change: Change) -> Fields:
         return {"given_back": change.token}
     if isinstance(change, LevelSet):
         return {"level": change.level}
-    if isinstance(change, Moved | MoveEnded | SinkMoved):
+    if isinstance(change, Moved | MoveEnded | SinkMoved | ShareChanged | ShareEnded):
         return change.to_fields()
     if isinstance(change, ClusterCommand):
         return cluster_commands.to_fields(change)
@@ -364,7 +373,8 @@ def _decode_change(fields: Fields) -> Change:
         topic, at, group = owned.partition("@")
         if topic and at and group:
             return LocksSet(group, topic, _decode_locks(_object(fields.get("locks"), owned), owned))
-    for decode in (decode_move, decode_sink_moved, cluster_commands.read_command):
+    readers = (decode_move, decode_sink_moved, decode_share_change, cluster_commands.read_command)
+    for decode in readers:
         if (found := decode(fields)) is not None:
             return found
     if isinstance(token := fields.get("given_back"), str):

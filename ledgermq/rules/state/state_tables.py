@@ -21,6 +21,7 @@ from ledgermq.rules.tables.moves import MoveTable
 from ledgermq.rules.tables.name_values import NameValues
 from ledgermq.rules.tables.queue_locks import QueueLocks
 from ledgermq.rules.tables.quotas import QuotaTable
+from ledgermq.rules.tables.shares import ShareTable
 from ledgermq.rules.tables.sinks import SinkTable
 from ledgermq.rules.tables.table import Table
 from ledgermq.rules.tables.topics import TopicTable
@@ -43,6 +44,7 @@ class StateTables(NamedTuple):
     features: FeatureTable
     cluster: ClusterCopy
     schemas: SchemaTable
+    shares: ShareTable
 
     def by_file(self) -> dict[str, Table[Any]]:
         """The same, by the name of their file."""

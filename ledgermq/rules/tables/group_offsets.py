@@ -19,6 +19,7 @@ from ledgermq.formats.config_json import (
 )
 from ledgermq.model.errors import ConfigError, MessageIllegalError
 from ledgermq.rules.tables.documents import ROWS_PER_STEP, Document, Steps, finish, read_table
+from ledgermq.rules.tables.share_changes import ShareChanged
 from ledgermq.rules.tables.table import Table
 from ledgermq.rules.tables.table_changes import OffsetsSet
 
@@ -37,15 +38,15 @@ class GroupTopic(NamedTuple):
         return f"{self.topic}{SEPARATOR}{self.group}"
 
 
-class GroupOffsets(Table[OffsetsSet]):
-    """The offsets of all groups.
+class GroupOffsets(Table[OffsetsSet | ShareChanged]):
+    """The offsets of all groups; of a share group the lowest that is not settled.
 
     Invariant: ``_topics`` has the topics of each group in ``_table``, ``_groups`` the groups of
     each topic, and neither has anything else.
     """
 
     file = OFFSETS_FILE
-    takes = (OffsetsSet,)
+    takes = (OffsetsSet, ShareChanged)
     is_own = is_younger = False
 
     def __init__(self) -> None:
@@ -159,8 +160,9 @@ class GroupOffsets(Table[OffsetsSet]):
                 )
         return {**stored, **offsets} != stored
 
-    def apply(self, change: OffsetsSet, _place: int, _at_ms: int, /) -> None:
-        self.set(change.group, change.topic, change.offsets)
+    def apply(self, change: OffsetsSet | ShareChanged, _place: int, _at_ms: int, /) -> None:
+        offsets = change.lows if isinstance(change, ShareChanged) else change.offsets
+        self.set(change.group, change.topic, offsets)
 
     def set(self, group: str, topic: str, offsets: Mapping[int, int] | None) -> bool:
         """Know ``offsets`` from now on, or forget all of group and topic; true for a change."""

@@ -10,6 +10,7 @@ from ledgermq.formats.config_json import with_field_names
 from ledgermq.model.config.settings import TopicsSection
 from ledgermq.model.errors import ConfigError, MessageIllegalError, NoPermissionError
 from ledgermq.model.limits import GROUP_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_NAME
+from ledgermq.model.names.message_types import ATTRIBUTES
 from ledgermq.rules.tables.documents import (
     cast_flag,
     cast_integer,
@@ -42,17 +43,29 @@ _DEFAULTS: Mapping[str, int] = {
 }
 
 
-_NAMES = frozenset({*_DEFAULTS, "groupName"})
+ORDERED = "consumeMessageOrderly"
+"""RocketMQ 5's; a file in which no group has it stays as RocketMQ 4 writes it."""
+
+PRIORITY_FACTOR = "priority.factor"
+"""RocketMQ 5.5's attribute: of a hundred receives of a topic of ``PRIORITY`` so many go by it."""
+
+PRIORITY_FACTOR_MAX = 100
+
+_NAMES = frozenset({*_DEFAULTS, "groupName", ORDERED})
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionGroup:
-    """One group; what the file leaves out has RocketMQ's default."""
+    """One group; what the file leaves out has RocketMQ's default.
+
+    ``is_ordered``: as a share group it hands out the messages of one key one after another.
+    """
 
     name: str
     consume_enable: bool = True
     retry_queues: int = 1
     retry_times_max: int = 16
+    is_ordered: bool = False
     fields: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
@@ -79,8 +92,17 @@ class SubscriptionGroup:
             cast_flag(fields, "consumeEnable", True, file=FILE, owner=name),
             cast_integer(fields, "retryQueueNums", 1, file=FILE, owner=name),
             cast_integer(fields, "retryMaxTimes", 16, file=FILE, owner=name),
+            cast_flag(fields, ORDERED, False, file=FILE, owner=name),
             fields,
         )
+
+    @property
+    def priority_factor(self) -> int:
+        """How many of a hundred receives of a topic of ``PRIORITY`` have the highest first."""
+        attributes = self.fields.get(ATTRIBUTES)
+        text = str(attributes.get(PRIORITY_FACTOR)) if isinstance(attributes, Mapping) else ""
+        is_one = text.isascii() and text.isdecimal() and len(text) <= len(str(PRIORITY_FACTOR_MAX))
+        return min(int(text), PRIORITY_FACTOR_MAX) if is_one else PRIORITY_FACTOR_MAX
 
     def to_fields(self) -> dict[str, object]:
         """The JSON object, keys in RocketMQ's order."""

@@ -25,6 +25,9 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 CLOSED_BROKERS = "LEDGERMQ_CLOSED_BROKERS"
 """Namespace of the brokers that routes show as closed for producers."""
 
+REQUEST_MODES = "LEDGERMQ_REQUEST_MODES"
+"""Namespace of how groups of RocketMQ's push consumers are to ask for a topic's messages."""
+
 NAMESPACES_MAX = 1_000
 KEYS_MAX = 10_000
 VALUE_NAME_SIZE_MAX = 255

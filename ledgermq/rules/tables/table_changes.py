@@ -1,6 +1,6 @@
 """Changes of the broker's tables, a class a kind; ``state_commands`` has their bytes.
 
-Those of moves, sinks and clusters stand with their tables.
+Those of moves, sinks, clusters and share groups stand with their tables.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ledgermq.rules.cluster.cluster_commands import ClusterCommand
 from ledgermq.rules.given_back import MessageGivenBack
 from ledgermq.rules.tables.moves import Moved, MoveEnded
+from ledgermq.rules.tables.share_changes import ShareChange
 from ledgermq.rules.tables.sinks import SinkMoved, SinkSet
 
 Fields = Mapping[str, object]
@@ -103,6 +104,14 @@ class LevelSet(NamedTuple):
 
 NamedSet = TopicSet | GroupSet | UserSet | QuotaSet | SinkSet | ArchiveSet | NamesSet | SchemaSet
 TableChange = (
-    NamedSet | OffsetsSet | LocksSet | SinkMoved | Moved | MoveEnded | LevelSet | ClusterCommand
+    NamedSet
+    | OffsetsSet
+    | LocksSet
+    | SinkMoved
+    | Moved
+    | MoveEnded
+    | LevelSet
+    | ClusterCommand
+    | ShareChange
 )
 Change = TableChange | MessageGivenBack

@@ -19,18 +19,22 @@ from ledgermq.model.errors import (
     TopicUnknownError,
 )
 from ledgermq.model.limits import (
+    KEEP_BYTES_MAX,
+    KEEP_MS_MAX,
     QUEUE_ID_MAX,
     SYSTEM_TOPIC,
     TOPIC_CHARACTERS,
     TOPIC_NAME,
     TOPIC_SIZE_MAX,
 )
+from ledgermq.model.names.message_types import ATTRIBUTES, MESSAGE_TYPE, TYPES, UNSPECIFIED
 from ledgermq.model.names.system_topics import (
     SYSTEM_TOPICS,
     TEMPLATE_TOPIC,
     TRACE_TOPIC,
     is_system_topic,
 )
+from ledgermq.model.units import HOUR_MS
 from ledgermq.rules.tables.documents import (
     Document,
     cast_flag,
@@ -48,11 +52,15 @@ _FIRST_OFFSETS = "ledgermqFirstOffsets"
 _QUEUES_KEPT = "ledgermqQueuesKept"
 _WINDOW = "ledgermqDeduplicationWindowMs"
 _CLUSTER = "ledgermqCluster"
+_KEEP_MS = "ledgermqKeepMs"
+_KEEP_BYTES = "ledgermqKeepBytes"
 """Names of fields in a topic; RocketMQ ignores them."""
 
-_OWN = frozenset({_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW, _CLUSTER})
+_OWN = frozenset({_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW, _CLUSTER, _KEEP_MS, _KEEP_BYTES})
 _READ = _OWN | {"readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName"}
 _NAMES = _READ | {"topicFilterType"}
+
+_RESERVE_TIME, _RESERVE_DIGITS = "reserve.time", 20
 
 _DELETED = "ledgermqDeleted"
 """Name in the file, beside the topics, of those that were deleted, with the time of it. RocketMQ
@@ -84,6 +92,8 @@ class Topic:
             unique id of one that is; 0 where it always is.
         cluster: whose row of the topic says how many queues it has here, and whether they are
             written; empty: it is the group's own.
+        keep_ms: how old its messages get in sealed pieces; 0: nothing was said (``kept_ms``).
+        keep_bytes: how much newer pieces have of it when older ones lose it; 0: no limit.
     """
 
     name: str
@@ -97,6 +107,43 @@ class Topic:
     queues_kept: int = 0
     deduplication_window_ms: int = 0
     cluster: str = ""
+    keep_ms: int = 0
+    keep_bytes: int = 0
+
+    @property
+    def kept_ms(self) -> int:
+        """How old its messages get in sealed pieces; 0: as old as anything. Where nothing was said
+        to us, RocketMQ 5's attribute ``reserve.time`` counts, in hours as its tiered storage has
+        it.
+        """
+        if self.keep_ms:
+            return self.keep_ms
+        text = str(self._attributes.get(_RESERVE_TIME))
+        is_one = text.isascii() and text.isdecimal() and len(text) < _RESERVE_DIGITS
+        return min(int(text) * HOUR_MS, KEEP_MS_MAX) if is_one else 0
+
+    @property
+    def message_type(self) -> str:
+        """RocketMQ 5's attribute ``message.type``: of which type its messages are; a word that is
+        none of RocketMQ's counts as no type.
+        """
+        found = str(self._attributes.get(MESSAGE_TYPE)).upper()
+        return found if found in TYPES else UNSPECIFIED
+
+    def with_message_type(self, kind: str) -> Topic:
+        """This topic with messages of that type."""
+        attributes = {name: one for name, one in self._attributes.items() if name != MESSAGE_TYPE}
+        if kind != UNSPECIFIED:
+            attributes[MESSAGE_TYPE] = kind
+        unknown = {name: one for name, one in self.unknown.items() if name != ATTRIBUTES}
+        if attributes:
+            unknown[ATTRIBUTES] = attributes
+        return replace(self, unknown=unknown)
+
+    @property
+    def _attributes(self) -> Mapping[str, object]:
+        found = self.unknown.get(ATTRIBUTES)
+        return found if isinstance(found, Mapping) else {}
 
     @property
     def is_readable(self) -> bool:
@@ -133,9 +180,9 @@ class Topic:
             raise ConfigError("topic is not a JSON object", file=FILE, topic=name)
         fields = with_field_names({str(key): item for key, item in value.items()}, _NAMES)
 
-        def integer(key: str, default: int) -> int:
+        def integer(key: str, default: int, limit: int = 0x7FFF_FFFF) -> int:
             number = cast_integer(fields, key, default, file=FILE, owner=name)
-            if not 0 <= number <= 0x7FFF_FFFF:
+            if not 0 <= number <= limit:
                 raise ConfigError("out of range", file=FILE, owner=name, key=key, value=number)
             return number
 
@@ -159,6 +206,8 @@ class Topic:
             integer(_QUEUES_KEPT, 0),
             integer(_WINDOW, 0),
             cluster,
+            integer(_KEEP_MS, 0, KEEP_MS_MAX),
+            integer(_KEEP_BYTES, 0, KEEP_BYTES_MAX),
         )
 
     def to_fields(self) -> dict[str, object]:
@@ -177,6 +226,10 @@ class Topic:
             fields[_QUEUES_KEPT] = self.queues_kept
         if self.deduplication_window_ms:
             fields[_WINDOW] = self.deduplication_window_ms
+        if self.keep_ms:
+            fields[_KEEP_MS] = self.keep_ms
+        if self.keep_bytes:
+            fields[_KEEP_BYTES] = self.keep_bytes
         if self.cluster:
             fields[_CLUSTER] = self.cluster
         if self.first_offsets:

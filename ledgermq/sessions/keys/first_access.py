@@ -37,7 +37,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ledgermq.formats.records.host_address import PORT_MAX
+from ledgermq.formats.records.host_address import PORT_MAX, UNPRIVILEGED_PORT_MIN
 from ledgermq.model.config.host_texts import is_address
 from ledgermq.model.config.settings import AckMode, ClusterState
 from ledgermq.model.config.settings_file import tables, value_text
@@ -78,12 +78,9 @@ HOST_COUNTS_BESIDE_WITNESS = (2, 4)
 """Numbers of hosts beside a witness, with which they are an odd number of voters."""
 
 FIRST_PORT = 10_920
-PORTS = 4
-"""Ports of a host in a row: for members, producers, consumers, and direct connections of
-members."""
-
-PORT_MIN = 1_024
-"""The account of the service may not listen below."""
+PORTS = 5
+"""Ports of a host in a row: for members, producers, consumers, and direct connections of members
+and of their writers."""
 
 
 class NewNode(NamedTuple):
@@ -512,8 +509,10 @@ def _check_ports(wanted: GroupWish) -> None:
     own = range(wanted.first_port, wanted.first_port + PORTS)
     for ports, option in ((own, "--port"), ((wanted.remoting_port,), "--rocketmq-port")):
         for port in ports:
-            if port is not None and not PORT_MIN <= port <= PORT_MAX:
-                raise ConfigError(f"ports are {PORT_MIN} to {PORT_MAX}", value=port, setting=option)
+            if port is not None and not UNPRIVILEGED_PORT_MIN <= port <= PORT_MAX:
+                raise ConfigError(
+                    f"ports are {UNPRIVILEGED_PORT_MIN} to {PORT_MAX}", value=port, setting=option
+                )
     if wanted.remoting_port in own:
         raise ConfigError(
             f"members, producers and consumers have {own[0]} to {own[-1]} (--port)",
@@ -559,7 +558,7 @@ def _member_settings(
         "ack": {"mode": wanted.durability},
     }
     if len(members) > 1:
-        told["raft"] = {"direct_port": wanted.first_port + PORTS - 1}
+        told["raft"] = {"direct_port": wanted.first_port + PORTS - 2}
     if wanted.admin_over_clients and not member.is_witness:
         told["access"] = {"admin_over_clients": True}
     return told

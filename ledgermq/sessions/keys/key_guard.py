@@ -10,6 +10,7 @@ from zmq.utils import z85
 from ledgermq.formats.records.host_address import plain_address
 from ledgermq.ipc.doorbell import Context
 from ledgermq.ipc.zmq_flags import NOBLOCK, has_input
+from ledgermq.model.errors import LedgerError
 from ledgermq.sessions.connection_names import metadata_of, new_name
 from ledgermq.sessions.refusal_lines import RefusalLines
 
@@ -32,7 +33,9 @@ class KeyGuard:
         """A guard that is asked before a connection counts; whoever polls calls ``serve``.
 
         Args:
-            user_of: the name for a key (Z85), not empty; None keeps it out.
+            user_of: the name for a key (Z85), not empty; None keeps it out. It raises a retriable
+                error while nobody can tell: the connection is ended then without a word, and who
+                has made it tries again.
         """
         self.lines = RefusalLines()
         self._user_of = user_of
@@ -48,14 +51,21 @@ class KeyGuard:
             assert len(request) == _PARTS, request  # ZeroMQ itself asks
             version, request_id, _domain, address, _id, _mechanism, key = request
             text = z85.encode(key)
-            user = self._user_of(text)
-            status, reason = (b"400", b"unknown key") if user is None else (b"200", b"")
+            user: bytes | None = None
+            status, reason = b"300", b"users are not known yet"
+            try:
+                user = self._user_of(text)
+            except LedgerError as error:
+                if not error.retriable:
+                    raise
+            else:
+                status, reason = (b"400", b"unknown key") if user is None else (b"200", b"")
             # What the client has told of itself was read before: this name takes its place.
             metadata = metadata_of(new_name())
             self.socket.send_multipart(
                 [version, request_id, status, reason, user or b"", metadata], NOBLOCK
             )
-            if user is None:
+            if status == b"400":
                 host = plain_address(address.decode(errors="replace"))
                 refused.append((host, text.decode()))
         return refused

@@ -16,6 +16,7 @@ from ledgermq.model.ids import NodeId
 from ledgermq.raft.message_codec import decode_message as decode_peer_message
 from ledgermq.raft.messages import VoteReply
 from ledgermq.wire.repair_frames import decode_repair_frame, is_repair_frame
+from ledgermq.wire.run_frames import decode_run_frame, is_run_frame
 
 
 class BrokenPromiseError(AssertionError):
@@ -87,6 +88,9 @@ class Checker:
             if is_repair_frame(parts[0]):
                 # Of entries that a disk has changed: no word of the consensus.
                 decode_repair_frame(parts[0])
+                return
+            if is_run_frame(parts[0]):
+                decode_run_frame(parts[0])
                 return
             message = decode_peer_message(parts[0])
         except ProtocolError as error:

@@ -158,8 +158,18 @@ class Observer:
                 checker.granted(name, grant.term, self.log, spoilt=self.node.spoilt)
         self.term = grant.term
         self.role = grant.role
+        self._look_at_commit(page, leads=led and grant.role is PublishedRole.LEADER)
+
+    def look_at_run(self, page: CursorPage) -> None:
+        """Look, after a turn of the writer, at what it has committed by itself."""
+        run = page.run_cell()[0]
+        if run:
+            self._look_at_commit(page, leads=run > 0)
+
+    def _look_at_commit(self, page: CursorPage, *, leads: bool) -> None:
         if not page.has_committed():
             return
+        name, checker = self.node.name, self.checker
         committed = page.read_committed()
         require(committed.index >= self.commit, "commit never goes back", name, committed)
         if committed.index == self.commit:
@@ -173,15 +183,15 @@ class Observer:
             if entry.number == len(checker.committed):
                 self._check_majority(entry)
             if entry.number not in self.node.spoilt or checker.is_stamped(entry):
-                checker.commits(name, entry, grant.term)
+                checker.commits(name, entry, self.term)
         known = max(at for at, _ in self._memberships if at <= committed.index)
         if known > self.commit:
             followed = self.node.membership_index
             require(followed >= known, "a member knows who is one", name, known, followed)
         last = self.log[committed.index]
-        if led and grant.role is PublishedRole.LEADER:
+        if leads:
             # What it knew before it led was committed by others.
-            require(last.term == grant.term, "only own terms are counted", name, last, grant.term)
+            require(last.term == self.term, "only own terms are counted", name, last, self.term)
         ends = (last.end, -(-last.end // self._file_size) * self._file_size)
         require(
             # The rest of a file may have been closed with a blank since.

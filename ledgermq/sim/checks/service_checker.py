@@ -28,6 +28,7 @@ from ledgermq.sim.checks.checker import (
     NodeEntry,
     require,
 )
+from ledgermq.sim.checks.share_checker import ShareChecker
 from ledgermq.sim.checks.sink_checker import SinkChecker
 from ledgermq.sim.checks.topic_checker import PREFIX, TopicChecker
 
@@ -76,6 +77,7 @@ class ServiceChecker(Checker):
         given_back: unique ids whose return was acknowledged.
         retried: how often a message came into a retry topic, by unique id.
         sinks: knows of rows that are staged, and of their commits.
+        shares: knows what members of a share group were handed, and what they were told.
         topics: knows of topics that change, and of what is sent to them.
     """
 
@@ -91,6 +93,7 @@ class ServiceChecker(Checker):
         self.given_back: set[str] = set()
         self.retried: Counter[str] = Counter()
         self.sinks = SinkChecker()
+        self.shares = ShareChecker()
         self.topics = TopicChecker()
         self._waits_for_retry: Counter[str] = Counter()
         self._group = range(0)

@@ -36,7 +36,7 @@ from ledgermq.sim.clients.producer import SimulatedProducer
 from ledgermq.sim.machine.clock import EPOCH_NS
 from ledgermq.sim.machine.consumer_port import Outcome
 from ledgermq.sim.machine.events import MS
-from ledgermq.sim.node import QUEUES, TOPIC
+from ledgermq.sim.node import QUEUES, TOPIC, Node
 from ledgermq.sim.world import World
 from ledgermq.wire.send_frame import Sent
 from ledgermq.wire.session import Refusal
@@ -108,14 +108,24 @@ class ServiceClient:
         """Take ``step`` within so many milliseconds."""
         self.world.events.after(self.random.randrange(1, limit_ms) * MS, step)
 
-    def ask(self, verb: str, arguments: Mapping[str, object], then: Then) -> None:
-        """Call ``verb`` at the leader, or at any node; ``then`` is called once."""
+    def ask(
+        self,
+        verb: str,
+        arguments: Mapping[str, object],
+        then: Then,
+        *,
+        whom: Node | None = None,
+    ) -> None:
+        """Call ``verb`` at ``whom``; without it at the leader, or at any node. ``then`` is called
+        once.
+        """
         self._asked += 1
         number = self._asked
         leaders = self.world.leaders()
         nodes = list(self.world.nodes.values())
         finds = leaders and self.random.random() < 0.95
         node = leaders[-1] if finds else self.random.choice(nodes)
+        node = whom or node
         port = None if node.readers is None else node.readers.port
 
         def once(outcome: Outcome | None) -> None:

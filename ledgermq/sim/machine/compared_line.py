@@ -120,6 +120,13 @@ class ComparedLine(SteadyLine):
             raise DifferentWaysError(f"state: {'; '.join(found)}")
 
 
+def compared_line(state: NodeState) -> ComparedLine:
+    """The line that works on ``state``, which is no core's; each event goes the long way, too."""
+    core = RaftCore.__new__(RaftCore)
+    core._state = state
+    return ComparedLine(core)
+
+
 class LinedCore(RaftCore):
     """A core whose events try the straight line first, compared; what it takes comes as effects.
 

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from random import Random
 
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.process.environment import OrderBell
 from ledgermq.sim.machine.clock import NodeClock
 from ledgermq.sim.machine.disk import Disk
 from ledgermq.sim.machine.events import Events
 from ledgermq.sim.machine.process import Process
 from ledgermq.store.log.log_writer import LogEnd, LogWriter
-from ledgermq.writer.log.flusher import FlushPlan, FlushRule
+from ledgermq.writer.log.flusher import FlushPlan, FlushRule, RungBell
 
 FASTEST_NS = 100_000
 
@@ -31,7 +30,7 @@ class SimFlusher:
         self,
         log: LogWriter,
         page: CursorPage,
-        make_bell: Callable[[], OrderBell],
+        make_bell: Callable[[], RungBell],
         plan: FlushPlan,
         write_checkpoint: Callable[[LogEnd], None],
         *,
@@ -185,7 +184,7 @@ class MakeSimFlusher:
         self,
         log: LogWriter,
         page: CursorPage,
-        make_bell: Callable[[], OrderBell],
+        make_bell: Callable[[], RungBell],
         plan: FlushPlan,
         write_checkpoint: Callable[[LogEnd], None],
     ) -> SimFlusher:

@@ -29,6 +29,7 @@ from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.findings import Severity
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
+from ledgermq.ipc.run_fence import RunFence
 from ledgermq.members.log_replacement import mark_complete, replace_log, staging_folder
 from ledgermq.model.config.settings import NodeSection, RetentionSection, Settings, StoreSection
 from ledgermq.model.ids import Index, NodeId, Position, QueueId, Term
@@ -120,6 +121,9 @@ class StepEnvironment:
     def bell(self, target: Role) -> SilentBell:
         del target
         return SilentBell()
+
+    def run_fence(self) -> RunFence:
+        raise AssertionError("a dispatcher takes part in no run")
 
     def background(self) -> Executor:
         return InlineExecutor()

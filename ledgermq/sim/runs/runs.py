@@ -36,6 +36,9 @@ STORM_FAULT_EVERY_MS = 60
 INTERRUPTED_FRACTION = 0.5
 """Share of the seeds in which turns of raft are interrupted."""
 
+FED_FRACTION = 0.5
+"""Share of the seeds in which writers feed one another."""
+
 INTERRUPTIONS = 0.1
 """How probable an interruption is there at each point where there could be one."""
 
@@ -63,10 +66,12 @@ class FaultRun:
 
     Attributes:
         sizes: of groups, one of which the seed chooses.
+        fewest: voters that operators leave it.
         feature_level: the one in force.
     """
 
     sizes: ClassVar[tuple[int, ...]] = (3, 3, 3, 5)
+    fewest: ClassVar[int] = 2
     feature_level: ClassVar[int] = 0
 
     def __init__(
@@ -76,6 +81,7 @@ class FaultRun:
         storm: bool = False,
         spoils: bool | None = None,
         interrupted: bool | None = None,
+        fed: bool | None = False,
         run_ms: int = RUN_MS,
     ) -> None:
         self.seed = seed
@@ -83,6 +89,7 @@ class FaultRun:
         self.spoils = chance < SPOILT_FRACTION if spoils is None else spoils
         chance = Random(f"turns {seed}").random()
         self.is_interrupted = chance < INTERRUPTED_FRACTION if interrupted is None else interrupted
+        is_fed = Random(f"fed {seed}").random() < FED_FRACTION if fed is None else fed
         self.run_ms = run_ms
         self.random = random = Random(seed)
         members = random.choice(type(self).sizes)
@@ -95,8 +102,9 @@ class FaultRun:
             file_size=random.choice((16_384, 32_768, 65_536)),
             # Candidates that wake up at the same time.
             election_max_ms=420 if self.storm else 800,
-            preferred=tuple(random.sample(names, 2)) if random.random() < 0.3 else (),
+            preferred=tuple(random.sample(names, min(2, members))) if random.random() < 0.3 else (),
             interruptions=INTERRUPTIONS if self.is_interrupted else 0.0,
+            is_fed=is_fed,
         )
         self.world = self._world(random.getrandbits(64), shape)
         self.worst = Weather(
@@ -257,7 +265,7 @@ class FaultRun:
         elif len(voters) < MEMBERS_MAX and self.random.random() < 0.6:
             name = self.random.choice(gone) if gone else self.world.join()
             verb, asked = "add", {"node": name, "kind": "learner", "address": address_of(name)}
-        elif len(voters) > 2 and not self._is_spoilt():
+        elif len(voters) > type(self).fewest and not self._is_spoilt():
             verb, asked = "remove", {"node": self.random.choice(voters)}
         else:
             return
@@ -305,6 +313,7 @@ def run_seed(
     storm: bool = False,
     spoils: bool | None = None,
     interrupted: bool | None = None,
+    fed: bool | None = False,
     run_ms: int = RUN_MS,
     make: type[FaultRun] = FaultRun,
 ) -> Outcome:
@@ -315,9 +324,10 @@ def run_seed(
         storm: elections follow one another, whatever the seed says.
         spoils: disks turn bits and lose pages of what was settled; None: the seed says.
         interrupted: turns of raft are (``Interruptions``); None: the seed says.
+        fed: writers feed one another, as long as raft lets them; None: the seed says.
         run_ms: so long do the faults last.
     """
-    run = make(seed, storm=storm, spoils=spoils, interrupted=interrupted, run_ms=run_ms)
+    run = make(seed, storm=storm, spoils=spoils, interrupted=interrupted, fed=fed, run_ms=run_ms)
     failure = ""
     with _kept(run.world.events):
         try:
@@ -363,6 +373,18 @@ def _kept(events: Events) -> Iterator[None]:
         logger.removeHandler(keeper)
         logger.setLevel(before[0])
         logger.propagate = before[1]
+
+
+class LoneRun(FaultRun):
+    """A group of one, which becomes one of several and of one again: its writer commits by itself
+    as long as nobody else is asked.
+    """
+
+    sizes: ClassVar[tuple[int, ...]] = (1,)
+    fewest: ClassVar[int] = 1
+
+    def _verbs(self) -> Verbs:
+        return (*super()._verbs(), (self._change_members, 2))
 
 
 class RepeatRun(FaultRun):

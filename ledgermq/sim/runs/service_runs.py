@@ -18,6 +18,7 @@ from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.errors import LedgerError, StagedUnknownError
 from ledgermq.model.ids import NodeId
 from ledgermq.model.limits import STAGED_TOPIC
+from ledgermq.model.names.message_types import BY_PRIORITY
 from ledgermq.model.names.stages import Stage
 from ledgermq.model.offset_ranges import ranges_of
 from ledgermq.sim.checks.checker import CommittedMessage, require
@@ -40,6 +41,7 @@ from ledgermq.sim.clients.service_clients import (
     is_undone,
     is_unknown,
 )
+from ledgermq.sim.clients.share_clients import Sharer, with_keys
 from ledgermq.sim.machine.consumer_port import Outcome
 from ledgermq.sim.machine.events import MS
 from ledgermq.sim.node import QUEUES, TOPIC, Node
@@ -59,6 +61,9 @@ WAIT_MS = 1_000
 DELIVERED_MS = 12_000
 """The longest level that is used, a timer as long, and ends that are asked for again."""
 
+IN_ORDER_MS = 60_000
+"""The same where messages wait for one another that members forget."""
+
 APPLIED_MS = 4_000
 
 ONE_ENTRY = 300
@@ -69,6 +74,16 @@ SINGLE_FRACTION = 0.3
 
 SINK_EVERY = 3
 """Each so many'th seed has a sink: what others have found stays theirs."""
+
+SHARE_EVERY, SHARE_AT = 7, 5
+"""Likewise of share groups: seeds that leave this rest. Every other one has a group that goes by
+keys.
+"""
+
+PRIORITY_EVERY, PRIORITY_AT = 5, 4
+"""Likewise among these seeds: the topic has priorities."""
+
+SHARERS = 3
 
 OUTSIDE_FRACTION = 0.4
 """Share of the seeds in which tables come from outside, and who has acknowledged something dies."""
@@ -244,6 +259,8 @@ class ServiceRun(FaultRun):
             shape = replace(shape, staged_ms=STAGED_MS)
         topics = tuple(name for one in range(CHANGERS) for name in first_topics(one))
         shape = replace(shape, topics=topics)
+        if self._has_priorities:
+            shape = replace(shape, message_type=BY_PRIORITY)
         self._lags = Random(f"lags {self.seed}")
         if self._lags.random() < LATE_FILES_FRACTION:
             shape = replace(shape, rows_at_once_max=0)
@@ -257,6 +274,14 @@ class ServiceRun(FaultRun):
     def _has_sink(self) -> bool:
         return self.seed % SINK_EVERY == SINK_EVERY - 1
 
+    @property
+    def _has_shares(self) -> bool:
+        return self.seed % SHARE_EVERY == SHARE_AT
+
+    @property
+    def _has_priorities(self) -> bool:
+        return self._has_shares and self.seed // SHARE_EVERY % PRIORITY_EVERY == PRIORITY_AT
+
     def _begin(self) -> None:
         world, checker = self.world, self.checker
         self._latest_ms = 0
@@ -267,7 +292,7 @@ class ServiceRun(FaultRun):
         world.read = self._read
         world.is_inside_group = checker.is_inside_group
         checker.topics.now = lambda: world.events.now
-        checker.latest_ms = self._look_at_clocks
+        checker.latest_ms = checker.shares.latest_ms = self._look_at_clocks
         makers = Makers(world, checker)
         canceller = Canceller(world, "canceller", checker)
         ender = Ender(world, "ender", checker)
@@ -289,6 +314,13 @@ class ServiceRun(FaultRun):
             producer.think_ns = 20 * MS
             producer.make, producer.sent = sink.make, sink.take
             self.clients.append(sink)
+        if self._has_shares:
+            checker.shares.is_ordered = self.seed % (2 * SHARE_EVERY) != SHARE_AT
+            checker.shares.has_priorities = self._has_priorities
+            if checker.shares.is_ordered:
+                make = world.producers[0].make
+                world.producers[0].make = lambda number: with_keys(make(number))
+            self.clients += [Sharer(world, f"sharer{at}", checker.shares) for at in range(SHARERS)]
         changers = [TopicChanger(world, one, checker.topics) for one in range(CHANGERS)]
         for number, changer in enumerate(changers):
             changer.about, changer.changed = self._stand_still, self._change_leader
@@ -374,7 +406,7 @@ class ServiceRun(FaultRun):
             client.is_stopped = True
         wait(
             world,
-            DELIVERED_MS,
+            IN_ORDER_MS if self.checker.shares.is_ordered else DELIVERED_MS,
             "what is due is delivered",
             lambda: not self._missing(),
         )
@@ -383,7 +415,11 @@ class ServiceRun(FaultRun):
             self._check_answers(node)
 
     def _missing(self) -> list[str]:
-        return self.checker.missing(self._now_ms())
+        found = self.checker.missing(self._now_ms())
+        if self._has_shares and not found:
+            ends = {queue: self.checker.next_offset(TOPIC, queue) for queue in range(QUEUES)}
+            found = self.checker.shares.missing(ends)
+        return found
 
     def _is_even(self) -> bool:
         """Whether the brokers of all members have applied what is committed."""

@@ -44,6 +44,9 @@ def descriptors_allowed() -> int:
 FILES_MIN = 64
 """Fewest descriptors that connections leave to files, and to what processes share."""
 
+SESSION_FILES = 7
+"""Descriptors of one session of a process with its own node."""
+
 SPARE = 8
 """Descriptors that are kept back for files that must be opened."""
 
@@ -70,6 +73,13 @@ def connections_allowed(connections: int, per_address: int = 0) -> tuple[int, in
     if connections <= most:
         return connections, per_address
     return most, min(per_address, most // 2)
+
+
+def users_allowed(users: int) -> int:
+    """For how many users a process may have a session with its own node: the setting, or less where
+    it may not open as many files. Their sessions have the part of a second socket of clients.
+    """
+    return max(1, connections_allowed(users * SESSION_FILES)[0] // SESSION_FILES)
 
 
 def with_descriptors(opens: Callable[[], _Opened]) -> _Opened:
@@ -166,6 +176,11 @@ def raise_and_tell(settings: Settings) -> None:
     if settings.listen.remoting is not None:
         wanted = settings.remoting.connections_max
         bounded["remoting.connections_max"] = wanted, connections_allowed(wanted)[0]
+    if settings.listen.grpc is not None:
+        wanted = settings.grpc.connections_max
+        bounded["grpc.connections_max"] = wanted, connections_allowed(wanted)[0]
+        wanted = settings.grpc.users_max
+        bounded["grpc.users_max"] = wanted, users_allowed(wanted)
     if settings.listen.http is not None:
         wanted = settings.http.connections_max
         bounded["http.connections_max"] = wanted, connections_allowed(wanted)[0]

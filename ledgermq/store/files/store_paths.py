@@ -100,6 +100,11 @@ class StorePaths:
         return self.own / "reserve"
 
     @property
+    def cold_cache(self) -> Path:
+        """What was read of sealed pieces, unless the settings have another folder for it."""
+        return self.own / "cold"
+
+    @property
     def index_files(self) -> Path:
         """The Index."""
         return self.root / "index"

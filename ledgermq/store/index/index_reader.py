@@ -239,6 +239,9 @@ def _layout_of(files: list[tuple[Path, memoryview]]) -> IndexLayout | None:
 
 def _candidates(view: memoryview) -> Iterator[IndexLayout]:
     """Geometries with which the newest item names the position that the header has for it."""
+    if len(view) % SLOT_SIZE:
+        # A file that was cut: slots and items are words.
+        return
     numbers = np.frombuffer(view, ">u4")
     space = len(view) - HEADER_SIZE
     number = int.from_bytes(view[36:40], "big") - 1

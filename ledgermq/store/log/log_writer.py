@@ -83,9 +83,10 @@ class LogWriter:
         self._index = index
         self._store_host = store_host
         self._published = end
+        self._fresh: tuple[LogEnd, LogEnd | None] = end, None
         self._wanted = 0, 0
         self._batch, self._batch_size = bytearray(_ARENA_SIZE), _ARENA_SIZE
-        self._staged = 0
+        self._staged = self._fresh_size = 0
         self._items, self._items_size = bytearray(_ARENA_SIZE // 8), _ARENA_SIZE // 8
         self._staged_items = 0
         self._one_size = memoryview(array("I", [0]))
@@ -259,11 +260,31 @@ class LogWriter:
             # What was written of it stands behind the end, and is written over.
             self._data.position = self._published.position
             self.end = self._published
+            self._fresh = self.end, None
             raise
         finally:
-            self._staged = 0
+            size, self._staged = self._staged, 0
             self._staged_items = 0
+        self._fresh_size = size
+        self._fresh = self._published, self.end
         self._published = self.end
+
+    def fresh(self, first: Index, last: Index, *, size_max: int) -> tuple[Position, bytes] | None:
+        """Entries from ``first`` to ``last``, and where they begin, if ``publish`` has written
+        just these, and nothing was done since: they need not be read from the files.
+
+        None also where they have more bytes than ``size_max``.
+        """
+        before, end = self._fresh
+        if (
+            end is not self._published
+            or self._staged
+            or end.index_ != last
+            or before.index_ + 1 != first
+            or self._fresh_size > size_max
+        ):
+            return None
+        return before.position, bytes(memoryview(self._batch)[: self._fresh_size])
 
     def append_entries(self, data: memoryview, items: memoryview, *, end: LogEnd) -> None:
         """Append entries that another node's leader has stamped, exactly as they are.

@@ -18,48 +18,13 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import BusyError
 from ledgermq.model.names.transactions import HALF_TOPIC
 from ledgermq.model.rights import Right
-from ledgermq.rules.access import access
-from ledgermq.rules.access.access import UserTable
+from ledgermq.process.access_files import AccessFiles
 from ledgermq.rules.messages.rate_limits import RateLimits
-from ledgermq.rules.tables import quotas
-from ledgermq.rules.tables.quotas import QuotaTable
 from ledgermq.sessions.client_rights import AccessGate, ClientRights, Peer
-from ledgermq.store.files.config_file import ConfigFile
 from ledgermq.wire.send_frame import SendFrame
 from ledgermq.wire.staged_pack import decode_pack
 from ledgermq.writer.admission.delayed_frames import WAITING_TOPICS
 from ledgermq.writer.admission.staged_frames import STAGED, Tables
-
-
-class AccessFiles:
-    """Read at the start, and whenever the broker says that they have changed.
-
-    Attributes:
-        users, quotas: the same objects for ever; ``revision`` of each grows with ``reload``.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        """Read the files in ``folder``; what is not there is empty.
-
-        Raises:
-            CorruptLogError, ConfigError, StorageError: a file cannot be read.
-        """
-        self._files = ConfigFile(folder / access.FILE), ConfigFile(folder / quotas.FILE)
-        self.users = UserTable()
-        self.quotas = QuotaTable()
-        self.reload()
-
-    def reload(self) -> None:
-        """Read the files again.
-
-        Raises:
-            CorruptLogError, ConfigError, StorageError: a file cannot be read; what was known stays.
-        """
-        users, limits = (file.load() for file in self._files)
-        fresh = UserTable.read(users), QuotaTable.read(limits)
-        self.users.replace_with(fresh[0])
-        self.quotas.replace_with(fresh[1])
-
 
 _ON_THE_WAY = WAITING_TOPICS | {HALF_TOPIC.encode(), STAGED}
 """Topics of messages that belong to another one, which each of them names."""

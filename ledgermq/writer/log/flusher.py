@@ -19,7 +19,6 @@ from ledgermq.ipc.time_histogram import TimeHistogram, TimeKind
 from ledgermq.model.errors import StorageError
 from ledgermq.model.events import Event
 from ledgermq.model.exit_status import EXIT_BUG, EXIT_STORAGE
-from ledgermq.process.environment import OrderBell
 from ledgermq.store.log.log_writer import LogEnd, LogWriter
 
 logger = logging.getLogger(__name__)
@@ -123,6 +122,16 @@ class FlushRule:
         self._page.publish_durable(LogCursor(end.position, end.index_, end.term), now_ns)
 
 
+class RungBell(Protocol):
+    """Wakes who waits for what is durable."""
+
+    def ring(self) -> None:
+        """More is durable, as the page says."""
+
+    def close(self) -> None:
+        """Disconnect."""
+
+
 class LogFlusher(Protocol):
     """Makes the log durable beside the writer; ``Flusher`` is the real one."""
 
@@ -143,7 +152,7 @@ class MakeFlusher(Protocol):
         self,
         log: LogWriter,
         page: CursorPage,
-        make_bell: Callable[[], OrderBell],
+        make_bell: Callable[[], RungBell],
         plan: FlushPlan,
         write_checkpoint: Callable[[LogEnd], None],
     ) -> LogFlusher:
@@ -157,14 +166,14 @@ class Flusher:
         self,
         log: LogWriter,
         page: CursorPage,
-        make_bell: Callable[[], OrderBell],
+        make_bell: Callable[[], RungBell],
         plan: FlushPlan,
         write_checkpoint: Callable[[LogEnd], None],
     ) -> None:
         """Start the thread.
 
         Args:
-            make_bell: makes the way to raft; called in the thread, because a socket belongs to one.
+            make_bell: makes the way to who commits; called in the thread: a socket belongs to one.
             write_checkpoint: called with an end that is durable.
         """
         self._log = log
@@ -237,7 +246,7 @@ class Flusher:
                 self._condition.wait_for(lambda: self._stopping, self._plan.interval_s)
             return not self._stopping
 
-    def _flush(self, bell: OrderBell) -> None:
+    def _flush(self, bell: RungBell) -> None:
         with self._condition:
             is_needed = self._rule.begin_sync()
         if is_needed:

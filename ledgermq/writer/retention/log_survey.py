@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.ipc.counters import ColdCounter
+from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.config.settings import LogKind, RetentionSection, Settings
 from ledgermq.rules.tables import archives
 from ledgermq.rules.tables.archives import ArchiveTable
@@ -50,7 +51,7 @@ def take_survey(
     paths = StorePaths.of(settings)
     disk = measure(paths.root)
     files = tuple(_files(settings))
-    least = _least_archive(paths)
+    least = _least_archive(settings, page)
     return Survey(
         files=files,
         guards=tuple(_guards(settings, retention, page, files)),
@@ -150,16 +151,22 @@ class _Archive(NamedTuple):
     name: str
 
 
-def _least_archive(paths: StorePaths) -> _Archive | None:
-    """The archive that has least of the log; None without one.
+def _least_archive(settings: Settings, page: CursorPage) -> _Archive | None:
+    """The archive that has least of the log, sealed pieces among them; None without one.
 
-    The broker writes the file a moment after the command, so it never says more than is so.
+    The broker writes its file a moment after the command, and the process that reads pieces has
+    read them, so neither says more than is so.
 
     Raises:
-        ConfigError: it says something else: nothing may be deleted.
+        ConfigError: the file says something else: nothing may be deleted.
     """
-    table = ArchiveTable.read(ConfigFile(paths.own / archives.FILE).load())
-    return min((_Archive(mark.position, name) for name, mark in table), default=None)
+    table = ArchiveTable.read(ConfigFile(StorePaths.of(settings).own / archives.FILE).load())
+    found = [_Archive(mark.position, f"archive {name}") for name, mark in table]
+    place = settings.cold.place
+    if place is not None:
+        sealed = page.read_counters(Role.COLD)[ColdCounter.SEALED_POSITION]
+        found.append(_Archive(sealed, f"the place of pieces {place}"))
+    return min(found, default=None)
 
 
 def _store_bytes(paths: StorePaths) -> int:

@@ -42,6 +42,7 @@ class MemoryLog:
         self.end = 0
         self.first_position = 0
         self.is_down = False
+        self.is_ready = True
         self.hidden: set[QueueName] = set()
         self.store_timestamp = 1_000
 

@@ -17,6 +17,7 @@ from ledgermq.rules.messages.pull_rules import ReadableRange
 from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.groups import GroupTable
 from ledgermq.rules.tables.queue_locks import QueueLocks
+from ledgermq.rules.tables.shares import ShareTable
 from ledgermq.rules.tables.table_changes import Lock, OffsetsSet
 from tests.unit.broker.answers import answers
 
@@ -28,7 +29,9 @@ class Node:
         self.offsets, self.locks = GroupOffsets(), QueueLocks()
         self._requests: list[Any] = []
         known: Any = SimpleNamespace(
-            tables=SimpleNamespace(offsets=self.offsets, locks=self.locks, groups=GroupTable()),
+            tables=SimpleNamespace(
+                offsets=self.offsets, locks=self.locks, groups=GroupTable(), shares=ShareTable()
+            ),
             store=SimpleNamespace(bounds=lambda _queue: ReadableRange(0, 1_000, 0)),
             check_queue=lambda _queue: None,
         )

@@ -161,7 +161,15 @@ class Broker:
         self.log.take()
         assert self.turn() == []
 
-    def ask(self, number: int, queue: int, offset: int, *, now_ms: int = 0) -> None:
+    def ask(
+        self,
+        number: int,
+        queue: int,
+        offset: int,
+        *,
+        now_ms: int = 0,
+        reads: frozenset[str] = frozenset(),
+    ) -> None:
         def plan() -> list[Change]:
             if offset < 0:
                 raise MessageIllegalError("offset outside of the queue")
@@ -170,7 +178,8 @@ class Broker:
             return [] if known.get(queue) == offset else [wanted]
 
         touches = frozenset({str(queue)})
-        self.state.submit(StateRequest(Caller(b"c", number), plan, touches, dict), now_ms)
+        request = StateRequest(Caller(b"c", number), plan, touches, dict, reads=reads)
+        self.state.submit(request, now_ms)
 
 
 @pytest.fixture
@@ -324,6 +333,21 @@ def test_one_batch_has_all_that_came_but_nothing_twice(broker: Broker) -> None:
     assert isinstance(refused[0].outcome, MessageIllegalError)
     assert batches == [[{0: 1}, {1: 1}], [{0: 2}], [{0: 3}]]
     assert answered == [[0, 1], [2], [4]]
+
+
+def test_what_a_plan_reads_is_changed_by_no_other_one_of_its_batch(broker: Broker) -> None:
+    broker.lead()
+    asked = [(0, {9}), (1, {9}), (9, set()), (2, {9}), (3, {8}), (8, set())]
+    for number, (queue, reads) in enumerate(asked):
+        broker.ask(number, queue, 1, reads=frozenset(map(str, reads)))
+    broker.turn()
+    batches = []
+    while broker.log.orders:
+        (body,) = broker.log.take()
+        batches.append([change.offsets for change in decode_command(body).changes])
+        broker.turn()
+
+    assert batches == [[{0: 1}, {1: 1}, {3: 1}], [{9: 1}, {8: 1}], [{2: 1}]]
 
 
 def test_a_turn_looks_at_a_bounded_number_of_requests_in_their_order(

@@ -147,7 +147,7 @@ def test_a_wrong_command_line_is_a_usage_error(capsys: pytest.CaptureFixture[str
     assert door.main(["config", "chekc"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("usage: ledgermq config ")
-    assert "invalid choice: 'chekc'" in error
+    assert "unknown: chekc; did you mean check?" in error
 
 
 def test_help_and_version_are_not_errors(capsys: pytest.CaptureFixture[str]) -> None:

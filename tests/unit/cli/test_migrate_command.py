@@ -310,7 +310,7 @@ def test_the_way_back_is_written_down_and_found_after_a_downgrade_too(host: Host
 
     assert status == EXIT_OK
     assert facts["log"] == "dledger"
-    assert facts["stays_until_a_node_comes"] == "nothing"
+    assert (facts["for_rocketmq"], facts["stays"]) == ("4.9", "nothing")
     main(["store", "downgrade", str(host.root)])
     host._capsys.readouterr()
     verified, found, said = host.verify()

@@ -116,6 +116,10 @@ def test_the_last_archive_lacks_what_lies_behind_its_position() -> None:
     found = figures(None, look(waiting, free))
 
     assert [node.unarchived for node in found.nodes] == [800, None]
+    for one, sealed in ((waiting, 8_000), (free, 9_000)):
+        one["cold_place"] = "/pieces"
+        one["counters"]["cold"] = {"sealed_position": sealed}
+    assert [node.unarchived for node in figures(None, look(waiting, free)).nodes] == [1_000, 0]
 
 
 def test_a_mirror_is_no_follower_and_tells_what_it_lacks() -> None:

@@ -191,6 +191,7 @@ def check_twins(waiting: Callable[..., object], awaiting: Callable[..., object])
 def test_the_signature_is_that_of_the_declaration() -> None:
     admin = Admin("ipc:///nowhere")
 
+    assert [*inspect.signature(Admin).parameters][:2] == ["address", "name"]
     assert list(inspect.signature(admin.lag).parameters) == ["group", "topic"]
     assert list(inspect.signature(admin.members).parameters) == ["group"]
     assert list(inspect.signature(Admin.members).parameters) == ["self", "group"]
@@ -198,7 +199,7 @@ def test_the_signature_is_that_of_the_declaration() -> None:
     assert inspect.signature(Admin.topic).return_annotation == "TopicState"
     assert inspect.signature(Admin.create_topic).return_annotation == "TopicSettings"
     assert inspect.signature(AsyncAdmin.members).return_annotation == "GroupMembers"
-    assert inspect.isgeneratorfunction(inspect.unwrap(Admin.lag))
+    assert inspect.isgeneratorfunction(inspect.unwrap(Admin.groups))
 
 
 def test_both_forms_are_told_the_same(peer: Peer) -> None:

@@ -61,7 +61,7 @@ def test_a_key_has_one_queue_among_those_of_all_groups(make_cluster: MakeCluster
         with Producer(peer.address) as producer:
             for key in keys:
                 producer.send("T", key.encode(), queue_key=key)
-                producer.send_batch("T", [key.encode()], queue_key=key)
+                producer.send_batch("T", [key.encode()], message_group=key)
             producer.flush(PATIENCE_S)
 
     for key in keys:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.producer import Producer
+from ledgermq.client.core.read_traces import Reader
+from ledgermq.client.core.received import MessageBatch
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset
 from ledgermq.model.errors import ConfigError, NotLeaderError, TopicUnknownError
+from tests.suite.intruders import IN_USE, refused
 from tests.suite.patience import PATIENCE_S
+from tests.unit.client.known_cluster import MakeCluster
 from tests.unit.client.peer import Peer
 
 
 def fill(peer: Peer, count: int = 10, *, queues: int = 2, tags: tuple[str, ...] = ("A",)) -> None:
     """``count`` messages in each queue; the body names queue and number."""
-    with Producer(peer.address) as producer:
+    with Producer(peer.address, one_group=True) as producer:
         for queue in range(queues):
             for number in range(count):
                 tag = tags[number % len(tags)]
@@ -44,6 +49,38 @@ def test_every_queue_is_read_in_its_order(peer: Peer) -> None:
     for queue in (b"0", b"1"):
         mine = [body for body in found if body.startswith(queue)]
         assert mine == [b"%b/%d" % (queue, number) for number in range(10)]
+
+
+class Intruded:
+    """Lets another thread use the consumer when messages are given to this one."""
+
+    def __init__(self) -> None:
+        self.consumer: Consumer | None = None
+        self.told: list[str] = []
+
+    def received(self, batch: MessageBatch, reader: Reader, since_ns: int) -> None:
+        if (one := self.consumer) is not None and not self.told:
+            self.told += refused(lambda: one.poll(0), one.close)
+
+    def processing(self, *_: object) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def settling(self, *_: object) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def test_a_thread_is_refused_what_another_one_uses(peer: Peer, make_cluster: MakeCluster) -> None:
+    fill(peer)
+    peers = make_cluster("ab")
+    fill(peers["a"], 1)
+    for address in (peer.address, peers["a"].address):
+        tracing = Intruded()
+        with Consumer(address, topic="T", group="g", start="first", tracing=tracing) as consumer:
+            tracing.consumer = consumer
+            bodies(consumer, 1)
+            assert refused(lambda: consumer.poll(0)) == [""]
+
+        assert tracing.told[:2] == [IN_USE] * 2
 
 
 @pytest.mark.parametrize(
@@ -91,7 +128,7 @@ def test_poll_gives_an_empty_batch_when_there_is_nothing(peer: Peer) -> None:
 def test_tags_are_compared_as_text_and_positions_pass_what_is_left_out(peer: Peer) -> None:
     # "Aa" and "BB" have the same Java hash.
     fill(peer, 9, queues=1, tags=("Aa", "BB", "C"))
-    with Consumer(peer.address, topic="T", tags="Aa || D", queues=[0]) as consumer:
+    with Consumer(peer.address, topic="T", tag="Aa || D", queues=[0]) as consumer:
         found = bodies(consumer, 3)
         consumer.poll(0.01)
         offsets = consumer.offsets()

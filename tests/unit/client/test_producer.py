@@ -15,6 +15,7 @@ from ledgermq.client.sending.message_options import half_outgoing
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
+from ledgermq.formats.records.message import decode_message
 from ledgermq.formats.records.message_id import decode_offset_id
 from ledgermq.model.config.settings import AckMode
 from ledgermq.model.errors import (
@@ -83,6 +84,25 @@ def test_messages_of_one_key_go_to_one_queue(peer: Peer) -> None:
         queues = {producer.send("T", b"x", queue_key="order-7").result().queue_id for _ in range(4)}
 
     assert len(queues) == 1
+
+
+def test_messages_of_one_group_go_to_one_queue_and_say_which(peer: Peer) -> None:
+    with Producer(peer.address) as producer:
+        sent = [
+            producer.send("T", b"x", message_group="ann", properties={"n": "1"}).result(),
+            producer.send("T", b"x", queue_key="ann").result(),
+            producer.send("T", b"x", message_group="ann", queue_id=3).result(),
+        ]
+
+    assert sent[0].queue_id == sent[1].queue_id
+    assert sent[2].queue_id == 3
+    told = [
+        decode_message(memoryview(row.record)).parsed_properties()
+        for rows in peer.queues.values()
+        for row in rows
+    ]
+    assert sorted(one.get("__SHARDINGKEY", "") for one in told) == ["", "ann", "ann"]
+    assert [one["n"] for one in told if "n" in one] == ["1"]
 
 
 def test_messages_gather_while_a_frame_is_under_way(peer: Peer) -> None:

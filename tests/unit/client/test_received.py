@@ -19,7 +19,12 @@ from ledgermq.formats.records.message import (
     encode_message,
 )
 from ledgermq.formats.records.properties import encode_properties
-from ledgermq.model.errors import BodyUnreadableError, CorruptLogError, ProtocolError
+from ledgermq.model.errors import (
+    BodyUnreadableError,
+    CorruptLogError,
+    MessageIllegalError,
+    ProtocolError,
+)
 from ledgermq.wire.pull_frame import PullStatus, decode_pulled, encode_pulled
 
 _HOSTS = st.sampled_from([("10.0.0.1", 10911), ("fe80::1", 65535)])
@@ -79,6 +84,31 @@ def test_a_cut_record_is_refused(message: Message) -> None:
     for size in range(len(record)):
         with pytest.raises(CorruptLogError):
             ReceivedMessage("T", memoryview(record), 0, size)
+
+
+def body_of(body: bytes) -> ReceivedMessage:
+    return received(encode_message(Message(topic="T", queue_id=3, body=body, queue_offset=7)))
+
+
+def test_a_body_is_bytes_a_view_a_text_and_json() -> None:
+    found = body_of('{"pieces": 3, "of": "Äpfel"}'.encode())
+
+    assert type(found.body) is bytes
+    assert (type(found.body_view), found.body_view) == (memoryview, found.body)
+    assert found.text() == '{"pieces": 3, "of": "Äpfel"}'
+    assert found.json() == {"pieces": 3, "of": "Äpfel"}
+    assert body_of("Ä".encode("latin-1")).text("latin-1") == "Ä"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b"1" * 10_000])
+def test_a_body_that_is_no_json_is_told_with_its_message(body: bytes) -> None:
+    with pytest.raises(MessageIllegalError, match=r"body is no JSON .*queue_id=3, queue_offset=7"):
+        body_of(body).json()
+
+
+def test_a_body_that_is_no_text_is_told_with_its_message() -> None:
+    with pytest.raises(MessageIllegalError, match=r"no text in utf-8 .*queue_offset=7, at=2"):
+        body_of(b"ab\xff").text()
 
 
 @pytest.mark.parametrize("kind", [0, COMPRESSION_ZLIB])

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -388,6 +389,26 @@ def describe(root: Path) -> BackupManifest:
     return describe_stopped(directory, section)
 
 
+def test_what_is_to_be_read_is_known_from_the_first_byte_on(tmp_path: Path) -> None:
+    """The time that a backup still takes is told of it; links to an earlier one take none."""
+    root, target = tmp_path / "store", tmp_path / "backups"
+    root.mkdir()
+    write_store(root)
+    directory = open_directory(root)
+    told: list[list[tuple[int, int]]] = [[], []]
+    for seen in told:
+        create_backup(
+            directory,
+            target,
+            describe=partial(describe, root),
+            told=lambda done, all_, seen=seen: seen.append((done, all_)),
+        )
+
+    totals = [{all_ for _, all_ in seen} for seen in told]
+    assert [{seen[-1][0]} for seen in told] == totals
+    assert max(totals[1]) < max(totals[0])
+
+
 def test_a_log_file_that_is_deleted_meanwhile_is_left_out(tmp_path: Path) -> None:
     root = tmp_path / "store"
     root.mkdir()
@@ -398,7 +419,7 @@ def test_a_log_file_that_is_deleted_meanwhile_is_left_out(tmp_path: Path) -> Non
         asked.append(len(asked))
         return describe(root)
 
-    def delete_once(_count: int) -> None:
+    def delete_once(_done: int, _all: int) -> None:
         (root / "dledger-n0" / "data" / f"{LOG_FILE_SIZE:020d}").unlink(missing_ok=True)
         (root / "dledger-n0" / "data" / f"{0:020d}").unlink(missing_ok=True)
 
@@ -433,7 +454,7 @@ def test_a_log_that_is_deleted_faster_than_it_is_read_is_told(tmp_path: Path) ->
             open_directory(root),
             tmp_path / "backups",
             describe=come_and_go,
-            told=lambda _count: files[1].unlink(missing_ok=True),
+            told=lambda _done, _all: files[1].unlink(missing_ok=True),
         )
 
     assert list((tmp_path / "backups").iterdir()) == []

@@ -25,6 +25,8 @@ from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_STORAGE
 from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.rules.state.state_tables import OWN_FILES
 from ledgermq.store.queues.queue_ends import QueueEnds, ends_path, write_queue_ends
+from ledgermq.store.state_mark import NAME as STATE_MARK
+from ledgermq.store.state_mark import write_state_mark
 from ledgermq.store.steady_time import SteadyTime
 from tests.small_store import BEGIN_MS, LOG_FILE_SIZE
 from tests.unit.conversion.streamed_store import (
@@ -440,6 +442,33 @@ def test_what_retention_has_deleted_before_is_a_gap(
     assert records_of(tmp_path / "last") == last
     assert store.restore(tmp_path / "first", "--to-index", "1") == 0
     assert records_of(tmp_path / "first") == store.records[:2]
+
+
+def test_a_broker_that_has_just_begun_is_waited_for_where_the_log_begins_later(
+    tmp_path: Path,
+) -> None:
+    """Until its first snapshot a restored or shipped store has a mark from before its log."""
+    store = StreamedStore(tmp_path)
+    (store.root / "dledger-n0/data" / f"{0:020d}").unlink()
+    (store.root / "ledgermq" / "log-checkpoint").unlink()
+    mark = store.root / "ledgermq" / STATE_MARK
+    write_state_mark(mark, 0)
+    order = StreamOrder(root=store.root, runtime=store.runtime, self_id=None, keep_ms=None)
+    streaming = BackupStreaming(order, lambda: Repository(PieceFolder(store.repository), None))
+
+    def can_be_restored() -> bool:
+        return store.restore(tmp_path / f"again-{len(list(tmp_path.iterdir()))}") == 0
+
+    store.commit(MESSAGES - 3)
+    streaming.turn()
+    assert not can_be_restored()
+    store.commit(MESSAGES - 2)
+    streaming.turn()
+    assert not can_be_restored()
+    write_state_mark(mark, LOG_FILE_SIZE)
+    store.commit(MESSAGES - 1)
+    streaming.turn()
+    assert can_be_restored()
 
 
 def test_how_far_a_stream_goes_is_told_without_its_key(

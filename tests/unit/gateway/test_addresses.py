@@ -7,7 +7,13 @@ from pathlib import Path
 
 from ledgermq.gateway.transport.addresses import GroupAddresses
 from ledgermq.members.roster import Roster, RosterEntry, RosterFile
-from ledgermq.model.config.settings import NodeSection, RemotingSection, Settings, StoreSection
+from ledgermq.model.config.settings import (
+    ListenSection,
+    NodeSection,
+    RemotingSection,
+    Settings,
+    StoreSection,
+)
 from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.membership import Membership
 from ledgermq.store.files.store_paths import StorePaths
@@ -98,3 +104,14 @@ def test_an_address_of_ipv6_has_brackets(tmp_path: Path) -> None:
     alone = replace(settings(tmp_path), node=replace(NODE, peers=(), broker_ip="::1"))
 
     assert GroupAddresses(alone, frozenset).brokers("n0").addresses == {0: "[::1]:10911"}
+
+
+def test_slaves_are_told_an_address_that_they_can_reach(tmp_path: Path) -> None:
+    def told(ha: str | None) -> str | None:
+        given = replace(settings(tmp_path), listen=ListenSection(ha=ha))
+        return GroupAddresses(given, frozenset).ha
+
+    assert told(None) is None
+    assert told("10.9.0.1:10912") == "10.9.0.1:10912"
+    for anywhere in ("*:10912", "0.0.0.0:10912", "[::]:10912"):
+        assert told(anywhere) == "10.0.0.1:10912"

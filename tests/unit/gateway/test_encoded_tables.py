@@ -61,9 +61,10 @@ def test_the_answers_say_what_the_tables_have(state: BrokerState) -> None:
     assert not [key for key in topics["topicConfigTable"]["Grüße"] if key.startswith("ledgermq")]
     assert groups == {key: written[key] for key in ("dataVersion", "subscriptionGroupTable")}
     assert json.loads(finish(encoded.offsets())) == {
+        "dataVersion": {"counter": ROWS, "stateVersion": 0, "timestamp": 0},
         "offsetTable": {
             f"topic-{number}@group-{number}": {"0": 7, "1": number} for number in range(ROWS)
-        }
+        },
     }
 
 

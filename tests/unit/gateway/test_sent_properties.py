@@ -110,6 +110,9 @@ def test_a_time_of_delivery_counts_as_newer_clients_say_it(text: str, due_ms: in
 
     assert (place.topic, place.queue_id) == (b"LEDGERMQ_TIMER", 0)
     assert place.properties.startswith(b"DELIVER_AT\x01%d\x02" % due_ms)
+    # Whoever delivers it does not have it wait for as long again.
+    time = decode_properties(place.properties).get("TIMER_OUT_MS")
+    assert time == (str(due_ms) if "TIMER_DELAY" in text else None)
 
 
 @pytest.mark.parametrize(
@@ -154,3 +157,22 @@ def test_a_batch_cannot_wait(text: str) -> None:
 def test_what_a_batch_says_goes_to_each_message() -> None:
     assert RULES.of_batch("WAIT\x01true") == b"CLUSTER\x01c1"
     assert RULES.of_batch("DELAY\x01-1\x02A\x01b") == b"DELAY\x01-1\x02A\x01b\x02CLUSTER\x01c1"
+
+
+@pytest.mark.parametrize(
+    ("text", "priority"),
+    [
+        ("_SYS_MSG_PRIORITY_\x013", "3"),
+        ("_SYS_MSG_PRIORITY_\x013\x02__SHARDINGKEY\x01k", None),
+        ("_SYS_MSG_PRIORITY_\x013\x02TRAN_MSG\x01true", None),
+        ("_SYS_MSG_PRIORITY_\x013\x02DELAY\x012", None),
+        (f"_SYS_MSG_PRIORITY_\x013\x02TIMER_DELIVER_MS\x01{NOW_MS + 5_000}", None),
+        ("_SYS_MSG_PRIORITY_\x01-1", "-1"),
+        ("_SYS_MSG_PRIORITY_\x01" + "9" * 400, "9" * 400),
+    ],
+)
+def test_a_message_of_another_type_has_no_priority(text: str, priority: str | None) -> None:
+    found = decode_properties(destination(text).properties)
+
+    assert RULES.plain(text) is None
+    assert found.get("_SYS_MSG_PRIORITY_") == priority

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import struct
 from struct import pack
 
 import pytest
 
 from ledgermq.ipc.orders import (
+    AwaitFollower,
     Damaged,
+    FeedFrom,
     Follow,
     Followed,
+    FollowerStands,
+    FollowRun,
     Granted,
     GrantTerm,
+    LeadRun,
+    LedMember,
     Order,
     OrderKind,
     PackRows,
     ProposeState,
     Ready,
     Repaired,
+    RunGivenBack,
     SnapshotWanted,
     StateRefused,
     TopicsChanged,
@@ -42,6 +50,22 @@ def behind(*records: bytes) -> bytes:
 
 
 ORDERS: list[tuple[Order, bytes]] = [
+    (FollowRun(8, TERM, LAST, 5, 6), frame(17, 7, 9, 5, 6, 8)),
+    (RunGivenBack(8), frame(18, 0, 0, 0, 0, 8)),
+    (
+        FeedFrom(6, 80, "::1", b"pem", b"der"),
+        frame(19, 6, 80, 0, 0, 0) + behind(b"::1", b"pem", b"der"),
+    ),
+    (
+        AwaitFollower(6, 80, "::1", b"pem", b"der"),
+        frame(20, 6, 80, 0, 0, 0) + behind(b"::1", b"pem", b"der"),
+    ),
+    (FollowerStands(6, -1), frame(21, 6, -1, 0, 0, 0)),
+    (
+        LeadRun(8, TERM, LAST, 5, Index(2), [LedMember(6, 9, 77, 1), LedMember(7, -1, 0, 0)]),
+        frame(22, 7, 9, 5, 2, 8)
+        + behind(struct.pack("<qqqB", 6, 9, 77, 1), struct.pack("<qqqB", 7, -1, 0, 0)),
+    ),
     (Ready(LAST, END, Term(5)), frame(1, 0, 9, 1234, 5, 0)),
     (GrantTerm(TERM, Index(5), Term(6), 11), frame(2, 7, 5, 0, 6, 11)),
     (Granted(TERM, LAST, END, Term(5), 11), frame(3, 7, 9, 1234, 5, 11)),

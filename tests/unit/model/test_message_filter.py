@@ -37,6 +37,13 @@ def test_bars_without_tags_are_refused(expression: str) -> None:
         MessageFilter.by_tags(expression)
 
 
+def test_tags_are_joined_by_or_alone_but_for_rocketmqs_clients() -> None:
+    with pytest.raises(FilterIllegalError, match=r"joined by \|\| alone; .* by_sql"):
+        MessageFilter.by_tags("a && b || c")
+
+    assert MessageFilter.as_rocketmq("a && b || c").tags == {"a && b", "c"}
+
+
 def test_tags_have_a_limit() -> None:
     with pytest.raises(FilterIllegalError, match=f"limit={TAGS_MAX}"):
         MessageFilter.by_tags("||".join(str(number) for number in range(TAGS_MAX + 1)))

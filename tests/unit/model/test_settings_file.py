@@ -355,7 +355,10 @@ USERS = "[access]\nenabled = true\n"
 
 @pytest.mark.parametrize(
     ("key", "sealed"),
-    [("produce", CURVE), ("consume", CURVE), ("remoting", TLS), ("name_server", TLS)],
+    [
+        *(("produce", CURVE), ("consume", CURVE), ("remoting", TLS), ("name_server", TLS)),
+        ("grpc", TLS.replace("remoting", "grpc")),
+    ],
 )
 def test_an_address_that_everybody_may_use_has_to_be_meant(key: str, sealed: str) -> None:
     where = "tcp://127.0.0.1:9876" if key in ("produce", "consume") else "127.0.0.1:9876"
@@ -401,3 +404,38 @@ def test_a_mirror_may_ask_in_the_clear_where_nobody_else_listens() -> None:
 
     for text in (MIRROR, local, trusted):
         assert read_settings(text, name="node.toml").mirror.sources
+
+
+SLAVES = """[store]
+log = "commitlog"
+[listen]
+remoting = "127.0.0.1:10911"
+ha = "127.0.0.1:10912"
+trusted_network = true
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (SLAVES.replace('"commitlog"', '"dledger"'), "other positions than in a DLedger log"),
+        (SLAVES.replace('remoting = "127.0.0.1:10911"\n', ""), "ask for topics and groups"),
+        (
+            SLAVES.replace("127.0.0.1:10912", "10.0.0.1:10912").replace("true", "false"),
+            "gets all messages",
+        ),
+        (SLAVES.replace("127.0.0.1:10912", "*:10912").replace("true", "false"), "all messages"),
+        (SLAVES.replace(":10912", ":70000"), "must be"),
+        (SLAVES + "[slaves]\nconnections_max = 17\n", "slaves.connections_max"),
+        (SLAVES + "[slaves]\nbytes_per_s = 1\n", "slaves.bytes_per_s"),
+    ],
+)
+def test_slaves_get_the_log_where_it_is_theirs_and_nobody_elses(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        read_settings(text, name="node.toml")
+
+
+def test_slaves_are_let_in_where_who_comes_is_trusted() -> None:
+    for address in ("127.0.0.1:10912", "*:10912", "10.0.0.1:10912"):
+        text = SLAVES.replace("127.0.0.1:10912", address)
+        assert read_settings(text, name="node.toml").listen.ha == address

@@ -11,12 +11,37 @@ from pathlib import Path
 import pytest
 
 from ledgermq.daemon.health.verdict import _SEE
+from ledgermq.ipc.cursor_page import CursorPage, Grant, PublishedRole, Role
+from ledgermq.model.errors import ProtocolError, TimedOutError
+from ledgermq.model.ids import NodeId, Term
 from ledgermq.observer.callers import HttpCaller
+from ledgermq.observer.console.cluster_tables import cluster_table, health_of
 from ledgermq.observer.console.console import _local
-from ledgermq.observer.console.documents import PAGES, document, section, titles
-from ledgermq.observer.console.history import SAMPLES, WATCHED_MAX, LagHistory, Ring
+from ledgermq.observer.console.documents import (
+    CONTENTS,
+    FOUND_MAX,
+    PAGES,
+    contents,
+    document,
+    found,
+    section,
+)
+from ledgermq.observer.console.group_finding import (
+    GroupFinding,
+    GroupSigns,
+    finding_of,
+    headline,
+)
+from ledgermq.observer.console.happenings import HAPPENINGS_MAX, Happenings
+from ledgermq.observer.console.history import SAMPLES, Courses, spark_of
 from ledgermq.observer.console.message_pages import LINES_SIZE_MAX, SHOWN_MAX, shown_body
-from ledgermq.observer.console.rendering import FOLDER, Rendering, bytes_text, time_text
+from ledgermq.observer.console.rendering import (
+    FOLDER,
+    Rendering,
+    bytes_text,
+    spark_points,
+    time_text,
+)
 from ledgermq.observer.console.tables import ShownTable, TableColumn, as_csv, exported
 from ledgermq.observer.console.visits import (
     ATTEMPTS,
@@ -30,6 +55,8 @@ from ledgermq.observer.console.visits import (
     Visits,
     proof_of,
 )
+from ledgermq.observer.inquiries.cluster_survey import GroupLook, MemberSeen, member_seen, seen
+from ledgermq.verbs.clusters import ClusterGroup, ClusterView
 from ledgermq.wire.session import ADMIN
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
@@ -225,30 +252,196 @@ def test_a_proof_is_not_what_was_shown() -> None:
     assert proof_of("secret") == proof_of("secret") != proof_of("Secret")
 
 
-def test_a_ring_keeps_the_last_hour() -> None:
-    ring = Ring(2)
+def test_courses_keep_the_last_hour_of_what_is_there() -> None:
+    courses = Courses(2, 3)
     for number in range(SAMPLES + 5):
-        ring.put(number, (2 * number, 3 * number))
-    times, twice, thrice = ring.columns()
+        late = {"late": (0, number)} if number > SAMPLES else {}
+        courses.put(10.0 * number, {"always": (2 * number, 3 * number), **late})
+    times, twice, thrice = courses.columns("always")
 
-    assert times == list(range(5, SAMPLES + 5))
-    assert twice == [2 * number for number in times]
-    assert thrice == [3 * number for number in times]
+    assert [round(at - times[0]) for at in times] == [10 * number for number in range(SAMPLES)]
+    assert twice == [2 * number for number in range(5, SAMPLES + 5)]
+    assert thrice[-1] == 3 * (SAMPLES + 4)
+    assert len(courses.columns("late")[0]) == 4
+    assert courses.rate("always") == pytest.approx(0.2)
+    assert courses.rates("late", 1) == pytest.approx([0.1] * 3)
+    assert courses.columns("never") == [[], [], []]
+    assert courses.rate("never") is None
 
 
-def test_only_groups_that_are_looked_at_are_followed_and_no_more_than_a_few() -> None:
-    lags = LagHistory()
+def test_courses_are_of_no_more_than_a_few_things_and_forget_what_has_gone() -> None:
+    courses = Courses(1, 3)
+    courses.put(0.0, {str(number): (number,) for number in range(9)})
+    assert [name for name in map(str, range(9)) if courses.columns(name)[0]] == ["0", "1", "2"]
+    courses.put(10.0, {str(number): (number,) for number in range(2, 9)})
 
-    assert lags.due() == ()
-    for number in range(WATCHED_MAX + 9):
-        lags.watch(f"group-{number}")
-    due = lags.due()
-    assert len(due) == WATCHED_MAX
-    assert lags.due() == (), "it is not time for the next sample"
-    lags.put(due[-1], 7)
-    lags.put("never-looked-at", 7)
-    assert lags.curve(due[-1])["lag"] == [7]
-    assert lags.curve("never-looked-at") == {"time": [], "lag": []}
+    assert [name for name in map(str, range(9)) if courses.columns(name)[0]] == ["2", "3", "4"]
+    # Offsets that were set back are no rate below zero.
+    courses.put(20.0, {"2": (0,)})
+    assert courses.rate("2") == 0
+
+
+def test_an_hour_is_a_line_of_few_points_that_ends_at_the_right() -> None:
+    assert spark_of(range(SAMPLES)) == [6 * number + 5 for number in range(60)]
+    assert spark_points([0.0, 4.0], 3) == "50.0,19.0 100.0,1.0"
+    assert spark_points([0.0], 3) == "100.0,19.0"
+
+
+MINUTE_MS = 60_000
+SINCE = "silent since 00:01:00 UTC"
+NO_LEADER = "It takes no message; what is stored here can be read."
+ALONE = f"There is no majority of 3. {NO_LEADER}"
+
+
+@pytest.mark.parametrize(
+    ("leader", "lagging", "silent", "found"),
+    [
+        ("n0", set(), {}, GroupFinding("ok", "3 of 3 in step, one may fail")),
+        ("n0", None, {}, GroupFinding("ok", "3 of 3 heard of, one may fail")),
+        (
+            "n0",
+            {"n1"},
+            {},
+            GroupFinding("warn", "n1 catching up", "2 of 3 in step, none may fail."),
+        ),
+        (
+            "n0",
+            set(),
+            {"n2": MINUTE_MS},
+            GroupFinding("warn", f"n2 {SINCE}", "2 of 3 in step, none may fail."),
+        ),
+        (
+            "",
+            None,
+            {"n1": MINUTE_MS + 999, "n2": MINUTE_MS},
+            GroupFinding("bad", f"n1, n2 {SINCE}", ALONE),
+        ),
+        (
+            "",
+            None,
+            {"n1": 1, "n2": MINUTE_MS},
+            GroupFinding("bad", f"n1 silent since before 00:00:00 UTC; n2 {SINCE}", ALONE),
+        ),
+        ("", None, {}, GroupFinding("bad", "Nobody leads just now", NO_LEADER)),
+        ("n0", set(), {"stranger": 1}, GroupFinding("ok", "3 of 3 in step, one may fail")),
+    ],
+)
+def test_who_is_silent_comes_first_and_then_how_many_may_fail(
+    leader: str, lagging: set[str] | None, silent: dict[str, int], found: GroupFinding
+) -> None:
+    signs = GroupSigns({"n0", "n1", "n2"}, leader, lagging, silent, 1_000)
+
+    assert finding_of(signs) == found
+
+
+def test_a_node_that_does_not_serve_says_why_before_it_says_that_the_group_is_well() -> None:
+    well, silent = GroupFinding("ok", "3 of 3 in step"), GroupFinding("bad", "n1 silent")
+
+    assert headline(well, []) == well
+    assert headline(well, ["Disk full", "more"]) == GroupFinding(
+        "bad", "Disk full", "3 of 3 in step."
+    )
+    assert headline(silent, ["No majority"]) == silent
+
+
+def test_a_cluster_is_shown_with_its_home_first_and_how_old_that_is() -> None:
+    groups = [ClusterGroup(name, (f"tcp://{name}:1",), "") for name in ("a", "b", "c")]
+    view = ClusterView(
+        "n0",
+        "c",
+        "sales",
+        "",
+        (),
+        "b",
+        (),
+        is_home=False,
+        signs=False,
+        epoch=1,
+        by_root=False,
+        rank=1,
+        rows_rank=1,
+        number=7,
+        rights_too_old=False,
+        current_ms=1_500,
+        is_parted=False,
+        failure="",
+        groups=groups,
+    )
+    ordered = [groups[1], groups[0], groups[2]]
+    table = cluster_table(view, ordered, {"b": GroupLook("n0", 1, lag=3)})
+
+    assert [(row["group"], row["part"]) for row in table.rows] == [
+        ("b", "home"),
+        ("a", "member"),
+        ("c", "this group"),
+    ]
+    assert (table.caption, table.note) == ("Groups of sales", "As the home had them 1.5 s ago.")
+    assert [row["health"] for row in table.rows] == ["all answer", "not seen yet", "not seen yet"]
+    unknown = cluster_table(view._replace(failure="refused"), ordered, {})
+    assert unknown.note == "The home does not answer: refused."
+
+
+def test_how_a_group_is_goes_by_what_its_members_tell() -> None:
+    peers = ("n0", "n1", "n2")
+    leader = MemberSeen("n1", peers, leads=True, term=5, written=900)
+    deposed = MemberSeen("n0", peers, leads=True, term=4, written=700)
+    follower = MemberSeen("n2", peers, leads=False, term=5, written=880)
+    away = TimedOutError("no answer")
+
+    all_ = seen({"a": deposed, "b": leader, "c": follower})
+    assert (all_.leader, all_.members, all_.silent, all_.behind) == ("n1", 3, (), 200)
+    assert health_of(all_._replace(lag=0)) == ("all answer", "3 of 3 answer")
+    assert health_of(all_._replace(why="refused")) == (
+        "all answer", "3 of 3 answer; lags: refused"
+    )  # fmt: skip
+    two = seen({"a": away, "b": leader, "c": follower})
+    assert two.silent == ("n0",)
+    assert health_of(two) == ("some silent", "2 of 3 answer, none more may fail")
+    assert health_of(seen({"a": away, "b": away, "c": follower})) == (
+        "nobody leads", "1 of 3 answer"
+    )  # fmt: skip
+    nobody = seen({"a": away, "b": away})
+    assert nobody.silent == ("a", "b")
+    assert health_of(nobody) == ("no answer", "no answer")
+
+
+def test_what_is_no_report_of_a_node_is_refused() -> None:
+    report = {
+        "node": {"self_id": "n0", "peers": ["n0-host:1", "w-host:1"]},
+        "bodiless": ["w"],
+        "raft": {"role": "follower", "term": 3},
+        "cursors": {"written": {"position": 7}},
+    }
+    assert member_seen(report) == MemberSeen("n0", ("n0",), leads=False, term=3, written=7)
+    for broken in ({**report, "raft": []}, {**report, "node": {"self_id": 1, "peers": []}}, {}):
+        with pytest.raises(ProtocolError):
+            member_seen(broken)
+
+
+def test_what_changes_on_a_node_is_kept_and_no_more_than_a_thousand(tmp_path: Path) -> None:
+    with CursorPage.create(tmp_path / "cursors") as page:
+        page.publish_grant(Grant(Term(3), True, PublishedRole.LEADER, NodeId("n0")))
+        page.publish_absent([NodeId("n2")])
+        page.enter_process(Role.WRITER)
+        seen = Happenings(page, "n0")
+        seen.look()
+        assert (seen.newest(), seen.silent) == ([], {"n2": seen.since_ms})
+        page.publish_grant(Grant(Term(4), False, PublishedRole.FOLLOWER, NodeId("n1")))
+        page.publish_absent([NodeId("n1")])
+        page.enter_process(Role.WRITER)
+        seen.look()
+
+        assert [(one.who, one.text) for one in seen.newest()] == [
+            ("writer", "was started again"),
+            ("n2", "is heard of again"),
+            ("n1", "gives no sign of life"),
+            ("n0", "follows n1 in term 4"),
+        ]
+        assert list(seen.silent) == ["n1"]
+        for term in range(HAPPENINGS_MAX + 9):
+            page.publish_grant(Grant(Term(5 + term), False, PublishedRole.CANDIDATE))
+            seen.look()
+        assert len(seen.newest()) == HAPPENINGS_MAX
 
 
 def test_every_reason_of_the_verdict_has_words_that_say_what_to_do() -> None:
@@ -256,16 +449,25 @@ def test_every_reason_of_the_verdict_has_words_that_say_what_to_do() -> None:
         assert section(see), f"{trouble}: {see}"
 
 
-def test_every_document_is_a_page_without_styles() -> None:
-    names = [name for name, _ in titles()]
+def test_every_document_is_a_page_without_styles_and_in_the_contents() -> None:
+    listed = contents()
+    for path in PAGES.glob("*.md"):
+        shown = document(path.stem)
+        assert shown is not None
+        assert shown.title
+        assert "style=" not in shown.html, path.stem
+        assert "<img" not in shown.html, path.stem
+        assert path.stem == CONTENTS or f'href="/handbook/{path.stem}"' in listed
 
-    assert len(names) == len(list(PAGES.glob("*.md"))) - 1
-    for name in names:
-        found = document(name)
-        assert found is not None
-        assert found.title
-        assert "style=" not in found.html, name
-        assert "<img" not in found.html, name
+
+def test_sections_are_found_by_all_of_their_words() -> None:
+    first, *others = found("DISK full")
+
+    assert first.link == "/handbook/disk-space"
+    assert "/handbook/what-to-do#the-disk-is-full" in [one.link for one in others[:3]]
+    assert 0 < len(others) < FOUND_MAX
+    assert all("](" not in one.text and "`" not in one.text for one in others)
+    assert found("no-section-has-such-a-word") == found(" ") == []
 
 
 @pytest.mark.parametrize("name", ["../README", "README/../settings", "/etc/passwd", "", "no-page"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 
@@ -30,3 +31,17 @@ def test_a_store_in_a_bucket_is_refused_by_what_may_be_there(
     assert "only archives may be in buckets" in error["message"]
     assert "becomes a store by backup restore" in error["message"]
     assert "secret" not in printed.out + printed.err
+
+
+def test_nodes_of_which_none_is_there_are_named_before_spark_begins(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    for words in (["archive", "--to", "/nowhere"], ["stats"]):
+        status = main(["spark", *words, "--nodes", address])
+
+        told = capsys.readouterr().err
+        assert (status, address in told, "connection refused" in told) == (1, True, True), told

@@ -16,10 +16,12 @@ from ledgermq.raft.messages import (
     Append,
     EntryId,
     HardState,
+    PreVote,
     PreVoteReply,
     RaftRole,
+    VoteRefusal,
 )
-from ledgermq.raft.timing import ELECTION_DOUBLINGS_MAX, FlowLimits, Timing
+from ledgermq.raft.timing import ELECTION_DOUBLINGS_MAX, TURN_OF_GONE, FlowLimits, Timing
 
 A, B, C = MEMBERS = NodeId("n0"), NodeId("n1"), NodeId("n2")
 TIMING = Timing()
@@ -130,3 +132,80 @@ def test_a_leader_is_elected_on_disks_that_need_longer_than_members_wait(
     for seed in range(20):
         group = SlowDisks(seed=seed, persist_ticks=persist_ticks)
         assert group.leader_until(120_000) is not None, seed
+
+
+def follower(node: NodeId = B) -> RaftCore:
+    """A follower of ``A`` that has heard of round 2 at 1,100, and of the leader last at 1,140."""
+    made = member(node, seed=1)
+    for now, round_ in [(1_000, 1), (1_100, 2), (1_140, 2)]:
+        made.receive(now, A, Append(Term(1), NOTHING_HELD, (), NO_INDEX, round_))
+    return made
+
+
+def asked(node: RaftCore, now: int, by: NodeId = C) -> VoteRefusal | None:
+    """What the node says to somebody who would campaign."""
+    ((_, reply),) = node.receive(now, by, PreVote(Term(2), NOTHING_HELD)).send
+    assert isinstance(reply, PreVoteReply)
+    return reply.reason
+
+
+HONOURED = 1_100 + TIMING.lease_honoured
+"""Up to then a leader may take itself for the only one, by a round that a follower has answered."""
+
+
+def test_who_loses_the_leaders_connection_campaigns_when_its_lease_is_over() -> None:
+    first, second = follower(B), follower(C)
+    without = first.deadline
+    for one in (first, second):
+        one.peer_gone(1_150, A)
+    due = first.deadline
+    asks = [target for target, _ in first.tick(due).send]
+
+    assert HONOURED < due < second.deadline < 1_140 + TIMING.election_min <= without
+    assert asks == [A, C]
+    assert first.role is RaftRole.PRE_CANDIDATE
+
+
+def test_those_who_have_lost_it_campaign_one_after_the_other() -> None:
+    due = [follower(node) for node in (B, C)]
+    for one in due:
+        one.peer_gone(1_150, A)
+
+    assert due[1].deadline - due[0].deadline == TURN_OF_GONE
+
+
+def test_nobody_votes_within_the_lease_of_a_leader_whose_connection_has_ended() -> None:
+    node = follower()
+    node.peer_gone(1_150, A)
+
+    assert asked(node, HONOURED - 1) is VoteRefusal.HEARS_LEADER
+    assert asked(node, HONOURED) is None
+    assert asked(follower(), HONOURED) is VoteRefusal.HEARS_LEADER
+
+
+def test_a_leader_that_is_heard_of_again_is_none_that_is_gone() -> None:
+    node = follower()
+    node.peer_gone(1_150, A)
+    node.receive(1_151, A, Append(Term(1), NOTHING_HELD, (), NO_INDEX, 2))
+
+    assert node.deadline >= 1_151 + TIMING.election_min
+    assert asked(node, 1_150 + TIMING.election_min) is VoteRefusal.HEARS_LEADER
+
+
+def test_who_campaigns_for_an_ended_connection_in_vain_waits_as_without_it() -> None:
+    node = follower()
+    without = node.deadline
+    node.peer_gone(1_150, A)
+    node.tick(node.deadline)
+    node.receive(node.deadline, C, PreVoteReply(node.term, Term(2), VoteRefusal.HEARS_LEADER))
+
+    assert node.deadline == without
+
+
+def test_connections_of_others_say_nothing_of_the_leader() -> None:
+    node, leader = follower(), member(A, seed=1)
+    without = node.deadline, leader.deadline
+    node.peer_gone(1_150, C)
+    leader.peer_gone(1_150, B)
+
+    assert (node.deadline, leader.deadline) == without

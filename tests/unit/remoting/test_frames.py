@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.formats.first_bytes import REMOTING_FRAME_MAX
 from ledgermq.model.errors import ProtocolError
-from ledgermq.remoting.frames import FRAME_SIZE_MAX, FrameSplitter
+from ledgermq.remoting.frames import FrameSplitter
 
 
 def sized(frame: bytes) -> bytes:
@@ -43,7 +44,7 @@ def test_bytes_of_a_frame_under_way_are_counted() -> None:
     assert ([bytes(one) for one in second], splitter.waiting) == ([b"in parts"], 0)
 
 
-@pytest.mark.parametrize("size", [0, 3, FRAME_SIZE_MAX + 1, 2**32 - 1])
+@pytest.mark.parametrize("size", [0, 3, REMOTING_FRAME_MAX + 1, 2**32 - 1])
 def test_a_size_beyond_the_limits_is_refused_behind_the_frames_before_it(size: int) -> None:
     splitter = FrameSplitter()
     frames = splitter.feed(sized(b"good") + size.to_bytes(4, "big") + b"rest")

@@ -77,3 +77,13 @@ def test_the_only_file_of_a_store_that_may_be_open_is_no_fault_but_one_of_a_stop
         Severity.NOTE,
         Severity.DERIVED,
     ]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_file_that_was_cut_inside_a_word_fits_no_geometry(tmp_path: Path, cut: int) -> None:
+    (path,) = put_files(tmp_path / "index", LAYOUT, 8)
+    path.write_bytes(path.read_bytes()[:-cut])
+    found = find_geometry(path.parent, is_open=False)
+
+    assert isinstance(found, Finding)
+    assert "fit no number of slots" in found.what

@@ -35,6 +35,7 @@ from ledgermq.rules.state.state_commands import (
     level_of,
 )
 from ledgermq.rules.tables.moves import Moved, MoveEnded
+from ledgermq.rules.tables.share_changes import OffsetSpan, Run, ShareChanged, ShareEnded
 from ledgermq.rules.tables.sinks import SinkMoved, SinkSet
 from ledgermq.rules.tables.table_changes import (
     ArchiveSet,
@@ -69,6 +70,10 @@ SAMPLES: dict[str, Change] = {
     "level": LevelSet(1),
     "cluster": RowChanged(RowKey("user", "u"), 7, {"secretKey": "s" * 16}),
     "cluster_document": DocumentTaken(b"signed"),
+    "shared": ShareChanged(
+        "g", "t", {0: 4}, {0: (Run(4, 2, 30_000, 1, 7),)}, {0: (OffsetSpan(0, 4),)}
+    ),
+    "unshared": ShareEnded("g", "t"),
 }
 """One of each kind, by its key in a command: who adds a kind to ``features.LEVELS`` adds a row."""
 

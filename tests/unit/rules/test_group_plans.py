@@ -37,9 +37,42 @@ def test_all_fields_of_rocketmqs_group_can_be_given() -> None:
     assert (group.consume_enable, group.retry_times_max, group.retry_queues) == (False, 3, 2)
 
 
+def test_a_group_that_nobody_orders_stays_as_rocketmq_4_knows_it() -> None:
+    table = table_of(plan_create(table_of(), "billing", {}))
+    ordered = plan_alter(table, "billing", {"consumeMessageOrderly": True})
+
+    assert (
+        "consumeMessageOrderly"
+        not in plan_create(table, "billing", {"consumeMessageOrderly": False}).to_fields()
+    )
+    assert ordered.is_ordered
+    again = plan_alter(table_of(ordered), "billing", {"consumeMessageOrderly": False})
+    assert again.to_fields()["consumeMessageOrderly"] is False
+    assert not again.is_ordered
+
+
+def test_the_share_of_receives_by_priority_is_rocketmqs_attribute() -> None:
+    others = {"attributes": {"lite.bind.topic": "t"}}
+    table = table_of(SubscriptionGroup.read("billing", others))
+    some = plan_alter(table, "billing", {"priorityFactor": 90})
+    again = SubscriptionGroup.read("billing", some.to_fields())
+    whole = plan_alter(table_of(again), "billing", {"priorityFactor": 100})
+
+    assert some.to_fields()["attributes"] == {"lite.bind.topic": "t", "priority.factor": "90"}
+    assert "priorityFactor" not in some.to_fields()
+    assert (again.priority_factor, whole.priority_factor) == (90, 100)
+    assert whole.to_fields()["attributes"] == others["attributes"]
+    assert "attributes" not in plan_create(table_of(), "g", {"priorityFactor": 100}).to_fields()
+    odd = SubscriptionGroup.read("odd", {"attributes": {"priority.factor": "1e9"}})
+    assert odd.priority_factor == 100
+
+
 @pytest.mark.parametrize(
     "wish",
     [
+        {"priorityFactor": 101},
+        {"priorityFactor": "90"},
+        {"consumeMessageOrderly": 1},
         {"consumeEnable": 1},
         {"retryMaxTimes": -1},
         {"retryMaxTimes": True},

@@ -239,6 +239,18 @@ def test_without_the_commands_that_it_lacks_a_node_waits_for_a_snapshot() -> Non
     assert not state.needs_snapshot
 
 
+def test_a_leader_that_lacks_commands_finds_its_own_and_changes_nothing_by_it() -> None:
+    """It proposes a snapshot once it has found it: nobody has more than it then."""
+    state = BrokerState(apply_all(fresh(), [command(topic("a", 1))]).documents())
+    state.begin_at(2, 3)
+
+    applied = state.apply(2, *command(topic("c", 1), identity="its own"))
+
+    assert applied.identity == "its own"
+    assert state.needs_snapshot
+    assert [one.name for one in state.topics] == ["a"]
+
+
 def test_a_table_that_lacks_nothing_keeps_what_it_has_over_an_older_snapshot() -> None:
     """RocketMQ wrote its files after that, and deleted what other tables would need."""
     old = apply_all(fresh(), [command(topic("deleted since", 2), group("old"))])

@@ -14,6 +14,7 @@ from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.state.state_commands import STATE_TAG, StateCommand, encode_command
 from ledgermq.rules.state.state_tables import FILES, KINDS, StateTables
 from ledgermq.rules.tables.moves import Moved, MoveEnded
+from ledgermq.rules.tables.share_changes import Run, ShareChanged, ShareEnded
 from ledgermq.rules.tables.sinks import SinkMoved, SinkSet
 from ledgermq.rules.tables.table_changes import (
     ArchiveSet,
@@ -45,8 +46,12 @@ CHANGES = {
     "features.json": LevelSet(1),
     "cluster.json": ClusterJoined("c", b"r" * 32, "g", ("first:1",)),
     "schemas.json": SchemaSet("s", {"version": 1, "id": 1, "type": "JSON", "schema": "{}"}),
+    "share-groups.json": ShareChanged("g", "t", {0: 4}, {0: (Run(4, 2, 9, 1, 7),)}, {}),
 }
-"""By the only file that each changes, in the order in which snapshots have always had them."""
+"""By the file that each changes, in the order in which snapshots have always had them."""
+
+ALSO = {"share-groups.json": ["consumerOffset.json"]}
+"""What settles messages says where the group is."""
 
 
 def test_a_snapshot_has_the_tables_in_the_order_that_older_nodes_write() -> None:
@@ -71,7 +76,7 @@ def test_some_table_takes_each_kind_of_change() -> None:
     taken = {kind for table in KINDS for kind in table.takes}
 
     assert taken == set(get_args(TableChange))
-    others = {MoveEnded, SinkMoved, *get_args(ClusterCommand)}
+    others = {MoveEnded, SinkMoved, ShareEnded, *get_args(ClusterCommand)}
     assert {*map(type, CHANGES.values())} | others == taken
 
 
@@ -86,8 +91,8 @@ def test_a_change_is_applied_to_its_table_and_to_no_other_one(file: str) -> None
     state.apply(1, STATE_TAG, "", encode_command(StateCommand("c", 1, (CHANGES[file],))))
     changed = [one for one, text in state.tables().items() if text != before.tables().get(one)]
 
-    assert changed == [file]
-    assert [one for one in FILES if state.revisions()[one] != revisions[one]] == [file]
+    assert changed == [*ALSO.get(file, []), file]
+    assert [one for one in FILES if state.revisions()[one] != revisions[one]] == changed
 
 
 def test_a_group_that_is_deleted_owns_no_queues() -> None:

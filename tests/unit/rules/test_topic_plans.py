@@ -7,7 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from ledgermq.model.config.settings import NodeSection, TopicsSection
-from ledgermq.model.errors import MessageIllegalError, NoPermissionError, TopicUnknownError
+from ledgermq.model.errors import (
+    ConfigError,
+    MessageIllegalError,
+    NoPermissionError,
+    TopicUnknownError,
+)
+from ledgermq.model.limits import KEEP_MS_MAX
+from ledgermq.model.names.message_types import UNSPECIFIED
 from ledgermq.rules.messages.topic_plans import (
     TopicWish,
     UnreadQueue,
@@ -216,6 +223,70 @@ def test_a_window_of_deduplication_is_set_kept_and_switched_off() -> None:
     assert Topic.read("orders", made.to_fields()).to_fields() == made.to_fields()
     assert (more.deduplication_window_ms, longer.deduplication_window_ms) == (60_000, 120_000)
     assert "ledgermqDeduplicationWindowMs" not in off.to_fields()
+
+
+def test_the_type_of_a_topics_messages_is_rocketmqs_attribute() -> None:
+    made = create(table_of(), "orders", message_type="PRIORITY")
+    read = Topic.read("orders", made.to_fields())
+    more = alter(table_of(read), write_queues=4)
+    off = alter(table_of(read), message_type="UNSPECIFIED")
+    kept = Topic.read("orders", {"attributes": {"reserve.time": "3", "message.type": "priority"}})
+
+    assert made.to_fields()["attributes"] == {"message.type": "PRIORITY"}
+    assert (read.message_type, more.message_type, off.message_type) == (
+        *("PRIORITY", "PRIORITY", "UNSPECIFIED"),
+    )
+    assert "attributes" not in off.to_fields()
+    assert kept.message_type == "PRIORITY"
+    plain = alter(table_of(kept), message_type="NORMAL")
+    assert plain.to_fields()["attributes"] == {"reserve.time": "3", "message.type": "NORMAL"}
+    assert plain.kept_ms == kept.kept_ms
+    with pytest.raises(MessageIllegalError, match="HIGH"):
+        alter(table_of(kept), message_type="HIGH")
+
+
+def test_how_long_a_topic_is_kept_is_set_kept_and_switched_off() -> None:
+    made = create(table_of(), "orders", keep_ms=60_000, keep_bytes=1 << 40)
+    table = table_of(made)
+    off = alter(table, keep_ms=0, keep_bytes=0)
+
+    assert Topic.read("orders", made.to_fields()).to_fields() == made.to_fields()
+    assert alter(table, write_queues=4).keep_ms == 60_000
+    assert (made.kept_ms, made.keep_bytes) == (60_000, 1 << 40)
+    assert {"ledgermqKeepMs", "ledgermqKeepBytes"} & off.to_fields().keys() == set()
+    for wrong in ({"keep_ms": -1}, {"keep_bytes": 1 << 61}, {"keep_ms": 1 << 50}):
+        with pytest.raises(MessageIllegalError, match="out of range"):
+            alter(table, **wrong)
+    for field, value in (("ledgermqKeepMs", -1), ("ledgermqKeepBytes", 1 << 61)):
+        with pytest.raises(ConfigError, match="out of range"):
+            Topic.read("orders", {field: value})
+
+
+@pytest.mark.parametrize(
+    ("value", "hours"),
+    [("72", 72), (72, 72), ("-1", 0), ("", 0), (None, 0), (True, 0), ("7" * 30, 0), ("9" * 15, -1)],
+)
+def test_reserve_time_of_rocketmq_5_counts_where_nothing_else_was_said(
+    value: object, hours: int
+) -> None:
+    attributes = {"attributes": {"reserve.time": value}}
+    kept_ms = Topic.read("orders", attributes).kept_ms
+
+    assert kept_ms == (KEEP_MS_MAX if hours < 0 else hours * 3_600_000)
+    assert Topic.read("orders", {**attributes, "ledgermqKeepMs": 5}).kept_ms == 5
+    assert Topic.read("orders", attributes).to_fields()["attributes"] == attributes["attributes"]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("FIFO", "FIFO"), ("mixed", "MIXED"), ("LITE", "LITE"), (5, UNSPECIFIED), (None, UNSPECIFIED)],
+)
+def test_a_type_of_rocketmq_5_is_known_by_its_word(value: object, kind: str) -> None:
+    row = {"attributes": {"message.type": value}}
+
+    assert Topic.read("orders", row).message_type == kind
+    assert Topic.read("orders", row).to_fields()["attributes"] == row["attributes"]
+    assert Topic.read("orders", {}).message_type == UNSPECIFIED
 
 
 @pytest.mark.parametrize("window_ms", [1, 999, 7 * 86_400_000 + 1])

@@ -13,6 +13,7 @@ from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.disk_sync import watched
+from ledgermq.store.log.entry_files import EntryFiles
 from ledgermq.store.log.log_writer import LogEnd, LogWriter, Span, StampedRun
 from ledgermq.store.recovery import log_scan
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, decode, encode
@@ -86,6 +87,71 @@ def test_a_file_that_a_crash_left_unfinished_is_made_again(log: Log) -> None:
     assert found.end == end
     assert fresh.stat().st_size == FILE_SIZE
     assert log.recover().end == log.writer.end
+
+
+def fresh(log: Log, first: int, last: int, size_max: int = FILE_SIZE) -> bytes | None:
+    """What the writer still has of these entries, after a look whether it is what the file has."""
+    found = log.writer.fresh(Index(first), Index(last), size_max=size_max)
+    if found is None:
+        return None
+    at, data = found
+    file = log.root / "data" / f"{at - at % FILE_SIZE:020d}"
+    assert file.read_bytes()[at % FILE_SIZE :][: len(data)] == data
+    return data
+
+
+def test_what_was_just_written_is_had_without_a_read(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.put([b"a", b"b" * 100])
+    log.writer.publish()
+    both = fresh(log, 0, 1)
+    log.put([b"c"])
+    while_staged = fresh(log, 0, 1)
+    log.writer.publish()
+
+    assert both
+    assert while_staged is None
+    assert fresh(log, 2, 2)
+    assert [fresh(log, *wanted) for wanted in [(0, 2), (0, 1), (1, 2), (2, 3), (3, 2)]] == [
+        None
+    ] * 5
+    assert fresh(log, 2, 2, size_max=10) is None
+
+
+def test_what_was_just_written_is_none_behind_a_roll_and_a_cut(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    spans = log.put([bytes(1_000)] * 100)
+    log.writer.publish()
+    second = spans[0].records
+    in_second = fresh(log, second, 99)
+    whole = fresh(log, 0, 99)
+    files = EntryFiles(log.root / "data", log.root / "index", file_size=FILE_SIZE)
+    log.writer.truncate(files.end_of(Index(98)))
+    files.forget()
+
+    assert in_second is not None
+    assert whole is None
+    assert [fresh(log, second, last) for last in (98, 99)] == [None, None]
+
+
+def test_a_write_that_fails_leaves_nothing_just_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(tmp_path)
+    log.put([b"a" * 50])
+    log.writer.publish()
+    log.put([b"b" * 50])
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", fail)
+        with pytest.raises(StorageError):
+            log.writer.publish()
+
+    # The buffer has another entry by now.
+    assert fresh(log, 0, 0) is None
 
 
 def test_what_was_only_staged_is_not_in_the_log(log: Log) -> None:

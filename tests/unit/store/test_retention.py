@@ -97,7 +97,7 @@ def test_before_its_time_only_what_force_clean_names_goes(
 
 
 def test_what_an_archive_lacks_stays_after_its_time() -> None:
-    found = replace(survey(100, 90), archived=SIZE + 1, archive="nightly")
+    found = replace(survey(100, 90), archived=SIZE + 1, archive="archive nightly")
 
     assert begin(found) == SIZE
     assert "archive nightly has the log up to 1001" in plan(found, SETTINGS).held
@@ -105,7 +105,7 @@ def test_what_an_archive_lacks_stays_after_its_time() -> None:
 
 
 def test_an_archive_is_waited_for_so_long() -> None:
-    found = replace(survey(146, 100), archived=10, archive="nightly")
+    found = replace(survey(146, 100), archived=10, archive="archive nightly")
     told = plan(found, SETTINGS)
 
     assert told.begin == SIZE
@@ -117,7 +117,7 @@ def test_an_archive_is_waited_for_so_long() -> None:
 
 
 def test_an_archive_is_waited_for_until_the_disk_is_so_full() -> None:
-    found = replace(survey(100, 90, disk=CROWDED), archived=10, archive="nightly")
+    found = replace(survey(100, 90, disk=CROWDED), archived=10, archive="archive nightly")
     told = plan(found, SETTINGS)
 
     assert told.begin == 2 * SIZE
@@ -126,14 +126,14 @@ def test_an_archive_is_waited_for_until_the_disk_is_so_full() -> None:
 
 
 def test_an_archive_is_waited_for_although_the_store_has_more_bytes_than_it_may() -> None:
-    found = replace(survey(3, 2, 1, hour=5), archived=SIZE, archive="nightly")
+    found = replace(survey(3, 2, 1, hour=5), archived=SIZE, archive="archive nightly")
 
     assert begin(found, bytes_max="2000B") == SIZE
     assert begin(replace(found, archived=5 * SIZE), bytes_max="2000B") == 2 * SIZE
 
 
 def test_on_a_full_disk_the_archive_is_named_that_holds_what_is_old_enough() -> None:
-    found = replace(survey(100, disk=CROWDED), archived=10, archive="nightly")
+    found = replace(survey(100, disk=CROWDED), archived=10, archive="archive nightly")
     held = plan(found, replace(SETTINGS, archive_wait_below="89%")).held
 
     assert held.startswith("88% of the disk are used, 12000 bytes are free")
@@ -142,7 +142,7 @@ def test_on_a_full_disk_the_archive_is_named_that_holds_what_is_old_enough() -> 
 
 
 def test_what_is_archived_goes_without_a_word() -> None:
-    found = replace(survey(146, 100), archived=2 * SIZE, archive="nightly")
+    found = replace(survey(146, 100), archived=2 * SIZE, archive="archive nightly")
 
     assert plan(found, SETTINGS) == RetentionPlan(2 * SIZE, plan(found, SETTINGS).reasons)
 

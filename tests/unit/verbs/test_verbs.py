@@ -213,5 +213,7 @@ def test_a_quota_has_its_numbers_under_the_names_of_its_row() -> None:
     asked = SetQuota("topic:t", produce_bytes=0, consume_messages=7)
 
     assert asked.arguments() == {
-        "owner": "topic:t", "fields": {"produceBytes": 0, "consumeMessages": 7}
-    }  # fmt: skip
+        "owner": "topic:t",
+        "ahead": False,
+        "fields": {"produceBytes": 0, "consumeMessages": 7},
+    }

@@ -105,7 +105,7 @@
       width: place.clientWidth,
       height: place.clientHeight,
       legend: { show: false },
-      padding: [4, 6, 0, 0],
+      padding: [4, 24, 0, 0],
       cursor: { y: false, points: { size: 6 } },
       scales: {
         x: { time: true, range: [Math.min(times[0], last - SHORTEST_S), last] },
@@ -161,12 +161,12 @@
     const values = courses.map((course) => course[course.length - 1]);
     legend(figure, series, values, write, "");
     const told = series.map(([, title], number) => {
-      const course = courses[number];
+      const course = courses[number].filter((value) => value !== null);
       if (!course.length) return `${title}: nothing yet`;
       return `${title}: ${write(values[number])} now, at most ${write(Math.max(...course))}`;
     });
     const caption = figure.querySelector("figcaption span").textContent;
-    figure.querySelector(".plot").setAttribute("aria-label", `${caption}, the last hour. ${told.join(". ")}`);
+    figure.querySelector(".plot").setAttribute("aria-label", `${caption}, the last hour at most. ${told.join(". ")}`);
   }
 
   function tellCursor(figure, plot, series, write) {
@@ -232,7 +232,7 @@
   }
 
   function dressTable(table) {
-    if (table.tBodies[0].rows.length < 2) return;
+    if ("sorted" in table.dataset || table.tBodies[0].rows.length < 2) return;
     [...table.tHead.rows[0].cells].forEach((cell, column) => {
       if ("fixed" in cell.dataset) return;
       const button = document.createElement("button");
@@ -311,6 +311,19 @@
     });
     setInterval(refresh, REFRESH_MS);
     document.addEventListener("visibilitychange", refresh);
+  }
+
+  // A narrow screen shows a strip of pages: that one is there from which the reader looks.
+
+  const strip = document.querySelector(".side");
+  const current = strip?.querySelector("[aria-current]");
+  if (current && strip.scrollWidth > strip.clientWidth) {
+    const { left, width } = current.getBoundingClientRect();
+    strip.scrollLeft += left + width / 2 - strip.clientWidth / 2;
+  }
+
+  for (const box of document.querySelectorAll('.search input[type="checkbox"]')) {
+    box.addEventListener("change", () => box.form.requestSubmit());
   }
 
   dress(document);

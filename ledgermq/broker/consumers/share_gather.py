@@ -1,0 +1,519 @@
+"""Gather of a share group in one topic: receives and settlements, and one command for all."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ledgermq.broker.callers import Caller
+from ledgermq.broker.calls import CheckTopic
+from ledgermq.broker.consumers.share_messages import Basket, IsWanted, ShareMessages
+from ledgermq.broker.reading.readable_store import ReadableStore
+from ledgermq.model.errors import BusyError, ColdAwayError, DamagedLogError, LedgerError
+from ledgermq.model.names.message_types import BY_PRIORITY
+from ledgermq.model.names.queue_name import QueueName
+from ledgermq.model.rights import Right
+from ledgermq.rules.consumers.share_handles import ShareHandle
+from ledgermq.rules.consumers.share_order import ShareOrder
+from ledgermq.rules.consumers.share_plans import SharePlan, Stand, TakenPlace
+from ledgermq.rules.tables.groups import PRIORITY_FACTOR_MAX, SubscriptionGroup
+from ledgermq.rules.tables.share_queue import ShareQueue
+from ledgermq.rules.tables.topics import Topic
+from ledgermq.verbs.shares import (
+    AT_LAST,
+    DONE,
+    OVER,
+    ReceiveShared,
+    SettledHandle,
+    SettleShared,
+)
+
+HANDLES_PER_COMMAND_MAX = 4_096
+MESSAGES_PER_COMMAND_MAX = 4_096
+DEAD_PER_COMMAND_MAX = 64
+KEYS_READ_MAX = 2_048
+"""Messages whose keys are read at once, by a leader that does not know them."""
+
+UNTILS_SLACK = 64
+"""Times of receives that wait no more, which are kept however few wait."""
+
+DEAD_SIZE_MAX = 512 * 1024
+"""Dead letters of one command; the first one is taken however large it is."""
+
+
+@dataclass(eq=False)
+class Receive:
+    """One receive, from the call to its answer.
+
+    Attributes:
+        until_ms: it waits up to then, monotonic.
+        takes: false: it only wants to know what it would be given.
+        places: what it has taken, once that is planned; with ``error`` it is told that.
+    """
+
+    caller: Caller
+    asked: ReceiveShared
+    wanted: IsWanted | None
+    check_topic: CheckTopic
+    until_ms: int
+    takes: bool = True
+    places: list[TakenPlace] = field(default_factory=list)
+    until: int = 0
+    mark: int = 0
+    error: LedgerError | None = None
+
+    @property
+    def is_choosy(self) -> bool:
+        """Whether it does not take any message of the topic."""
+        return self.asked.queue is not None or self.wanted is not None
+
+
+class WaitingReceives:
+    """Receives that wait, in the order in which they came. What they want in all is counted: 2,000
+    may wait at one queue, and for each message somebody looks.
+    """
+
+    def __init__(self) -> None:
+        self._all: dict[Receive, None] = {}
+        self._queues: Counter[int | None] = Counter()
+        self._choosy = 0
+        # By when each has waited long enough, with those that wait no more, and a number.
+        self._untils: list[tuple[int, int, Receive]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Receive]:
+        return iter(self._all)
+
+    @property
+    def has_looks(self) -> bool:
+        """Whether one only wants to know what it would be given."""
+        return self._queues.total() < len(self._all)
+
+    @property
+    def has_choosy(self) -> bool:
+        """Whether one that takes does not take any message of the topic."""
+        return self._choosy > 0
+
+    def queues_wanted(self, queues: Sequence[int]) -> Sequence[int]:
+        """Those of these queues of which somebody waits to take messages."""
+        named = self._queues
+        return queues if None in named else [number for number in queues if number in named]
+
+    def first_until_ms(self, nobodys_ms: int) -> int:
+        """When the first of them has waited long enough; ``nobodys_ms``: nobody waits."""
+        while self._untils and self._untils[0][2] not in self._all:
+            heapq.heappop(self._untils)
+        return self._untils[0][0] if self._untils else nobodys_ms
+
+    def late(self, now_ms: int) -> list[Receive]:
+        """Those that have waited long enough."""
+        if self.first_until_ms(now_ms + 1) > now_ms:
+            return []
+        return [receive for receive in self._all if receive.until_ms <= now_ms]
+
+    def add(self, receive: Receive) -> None:
+        """It waits behind the others."""
+        self._all[receive] = None
+        self._count += 1
+        if len(self._untils) > 2 * len(self._all) + UNTILS_SLACK:
+            self._untils = [one for one in self._untils if one[2] in self._all]
+            heapq.heapify(self._untils)
+        heapq.heappush(self._untils, (receive.until_ms, self._count, receive))
+        if receive.takes:
+            self._queues[receive.asked.queue] += 1
+            self._choosy += receive.is_choosy
+
+    def hasten(self, receive: Receive, until_ms: int) -> None:
+        """It has waited long enough by ``until_ms``."""
+        receive.until_ms = until_ms
+        self._count += 1
+        heapq.heappush(self._untils, (until_ms, self._count, receive))
+
+    def remove(self, receive: Receive) -> bool:
+        """It waits no more; false: it did not."""
+        if receive not in self._all:
+            return False
+        del self._all[receive]
+        if receive.takes:
+            queue = receive.asked.queue
+            self._queues[queue] -= 1
+            if not self._queues[queue]:
+                del self._queues[queue]
+            self._choosy -= receive.is_choosy
+        return True
+
+
+@dataclass(eq=False)
+class Settlement:
+    """One call that settles, from the call to its answer.
+
+    Attributes:
+        rows: what became of its handles, by their numbers.
+        left: topics whose handles are not through.
+        error: why one could not be looked at; the call is told that.
+    """
+
+    caller: Caller
+    asked: SettleShared
+    handles: Sequence[str]
+    rows: dict[int, SettledHandle]
+    left: int = 0
+    error: LedgerError | None = None
+
+    def told(self) -> dict[str, object]:
+        """The answer, once nothing is left."""
+        rows = (self.rows[number] for number in range(len(self.handles)))
+        # Which is what _asdict would make of them, and takes a tenth of an accept.
+        return {
+            "handles": [
+                {"handle": handle, "outcome": outcome, "until": until}
+                for handle, outcome, until in rows
+            ]
+        }
+
+
+@dataclass(eq=False)
+class TopicPart:
+    """The handles of a settlement that are of one topic; ``at`` is the next one."""
+
+    of: Settlement
+    handles: Sequence[tuple[int, ShareHandle]]
+    at: int = 0
+
+    @property
+    def is_through(self) -> bool:
+        """Whether each handle has its row."""
+        return self.at == len(self.handles)
+
+
+class Limits(NamedTuple):
+    """How many messages a group may take, and how often one is handed out.
+
+    ``reached``: the refusal where there is no room. ``room_to_wait``: so many of them may be passed
+    over because others of their key are not settled. ``priority_factor``: of a hundred receives so
+    many have the messages of the highest priority first; 0: the topic's have none.
+    """
+
+    room: int
+    room_to_wait: int
+    reached: BusyError
+    deliveries_max: int
+    priority_factor: int
+
+
+def factor_of(group: SubscriptionGroup, topic: Topic | None) -> int:
+    """How many of a hundred receives of a group go by priority; 0: the topic's messages have none,
+    or there is no such topic.
+    """
+    has_any = topic is not None and topic.message_type == BY_PRIORITY
+    return group.priority_factor if has_any else 0
+
+
+class ShareGather:
+    """All that is asked of one group in one topic; one request of it is in the log at a time.
+
+    Attributes:
+        receives: those that wait; ``parts``: settlements that do.
+        is_asked: a request of it is under way.
+        lacks_dead: dead letters wait for their topic to be made.
+        is_reading: keys of messages are not all read.
+        has_changed: the last plan says something.
+        awaits: why messages are not here that pieces have, as the last plan has found.
+        served, done: what the last plan has planned for.
+        records: dead letters that follow its command, without their hole.
+        rests_until_ms: nothing came of the last plan, and nobody looks before then.
+        looks_at_ms: when it is looked at again, monotonic, if its topic does not grow before.
+        ends: of the topic's queues when it was found to have grown last.
+    """
+
+    def __init__(self, group: str, topic: str, messages: ShareMessages) -> None:
+        self.group = group
+        self.topic = topic
+        self.receives = WaitingReceives()
+        self.parts: deque[TopicPart] = deque()
+        self.is_asked = False
+        self.lacks_dead = False
+        self.is_reading = False
+        self.has_changed = False
+        self.awaits: LedgerError | None = None
+        self.served: list[Receive] = []
+        self.done: list[TopicPart] = []
+        self.records: list[bytes] = []
+        self._store = messages.queues.store
+        self._messages = messages
+        self.rests_until_ms = 0
+        self.looks_at_ms = 0
+        self.ends: tuple[int, ...] = ()
+        self._size = 0
+        self._has_dead_topic = False
+
+    def begin_plan(self, *, has_dead_topic: bool) -> None:
+        """Another plan: what an earlier one has planned was not proposed."""
+        self.served, self.done, self.records = [], [], []
+        self.lacks_dead = self.is_reading = self.has_changed = False
+        self.awaits = None
+        self._size = 0
+        self._has_dead_topic = has_dead_topic
+        for part in self.parts:
+            part.at = 0
+
+    def end(self, queue_id: int) -> int:
+        """End of a queue."""
+        return self._store.bounds(QueueName(self.topic, queue_id)).end
+
+    def bounds(self, queue_id: int, low: int | None, *, surely: bool = True) -> range:
+        """The offsets that a queue holds for a group that has settled all below ``low``; None: it
+        is nowhere yet.
+
+        Raises:
+            ColdAwayError: ``surely``, and where it begins is not known now.
+        """
+        queue = QueueName(self.topic, queue_id)
+        return self._messages.queues.bounds(queue, low, surely=surely)
+
+    @property
+    def nothing(self) -> dict[str, object] | LedgerError:
+        """What is told who has waited in vain: that there is nothing, or that it is not here."""
+        return self.awaits or {"topic": self.topic, "messages": []}
+
+    @property
+    def has_planned(self) -> bool:
+        """Whether the last plan has got on."""
+        has_done = bool(self.served or self.done or self.records)
+        return has_done or self.has_changed or self.is_reading
+
+    def read_keys(self, order: ShareOrder, queues: Mapping[int, ShareQueue]) -> bool:
+        """Read some of the keys that are not known; whether all are then.
+
+        Raises:
+            DamagedLogError: a message is not what was written.
+        """
+
+        def read(queue_id: int, offsets: list[int]) -> dict[int, str]:
+            return self._messages.keys(self.topic, queue_id, offsets)
+
+        self.is_reading = not order.read_keys(queues, read, KEYS_READ_MAX)
+        return not self.is_reading
+
+    def give_up(self, caller: Caller, now_ms: int) -> bool:
+        """Have the receive of ``caller`` wait no more: it is answered when the gather is looked at,
+        which is due now, or with what is about to be in the log for it; false where none waits.
+        """
+        found = [receive for receive in self.receives if receive.caller == caller]
+        for receive in found:
+            self.receives.hasten(receive, now_ms)
+            self.looks_at_ms = 0
+        return bool(found)
+
+    def plan_settlements(self, plan: SharePlan) -> None:
+        """Plan what is to become of handles, a bounded number."""
+        left = HANDLES_PER_COMMAND_MAX
+        for part in self.parts:
+            for number, handle in part.handles[:left]:
+                text = part.of.handles[number]
+                try:
+                    row = self._settled(plan, part.of, handle, text)
+                except (ColdAwayError, DamagedLogError) as error:
+                    # No dead letter can be made of it now; it stays as it is, and holds up nobody.
+                    part.of.error, row = error, SettledHandle(text, OVER)
+                if row is None:
+                    # Its dead letter has no room in this command, or no topic yet.
+                    return
+                part.of.rows[number] = row
+                part.at += 1
+            left -= part.at
+            if not part.is_through:
+                return
+            self.done.append(part)
+
+    def _settled(
+        self, plan: SharePlan, of: Settlement, handle: ShareHandle, text: str
+    ) -> SettledHandle | None:
+        outcome, until = plan.outcome(handle), 0
+        if outcome != DONE:
+            return SettledHandle(text, outcome)
+        match of.asked.action:
+            case "accept":
+                plan.accept(handle)
+            case "extend":
+                until = plan.extend(handle, of.asked.delay_ms)
+            case "release":
+                until = plan.release(handle, of.asked.delay_ms)
+            case "return":
+                until = plan.release(handle, 0, counts=False)
+            case "reject":
+                place = TakenPlace(handle.queue_id, handle.offset, handle.delivery)
+                if not self._make_dead([place]):
+                    return None
+                plan.reject(handle)
+        return SettledHandle(text, DONE, until)
+
+    def _make_dead(self, places: Sequence[TakenPlace]) -> bool:
+        """Have dead letters follow the command; False: not this time."""
+        if not self._has_dead_topic:
+            self.lacks_dead = True
+            return False
+        is_full = len(self.records) >= DEAD_PER_COMMAND_MAX or self._size > DEAD_SIZE_MAX
+        if is_full:
+            return False
+        made = list(self._messages.dead_letters(self.group, self.topic, places))
+        self.records += made
+        self._size += sum(map(len, made))
+        return True
+
+    def plan_receives(
+        self, plan: SharePlan, queues: Sequence[int], limits: Limits, draw: Callable[[], int]
+    ) -> None:
+        """Plan what those who wait are given, in the order in which they came.
+
+        Args:
+            queues: of the topic.
+            draw: gives a mark.
+        """
+        self._bury_worn_out(plan, self.receives.queues_wanted(queues))
+        left, is_drained = MESSAGES_PER_COMMAND_MAX, False
+        for receive in self.receives:
+            if left <= 0 or (is_drained and not self.receives.has_choosy):
+                break
+            if not receive.takes or (is_drained and not receive.is_choosy):
+                continue
+            asked = receive.asked
+            try:
+                # It may have lost the right while it waited.
+                receive.check_topic(self.topic, Right.SUB)
+            except LedgerError as error:
+                receive.error = error
+                self.served.append(receive)
+                continue
+            receive.until, receive.mark = plan.now_ms + asked.invisible_ms, draw()
+            of = queues if asked.queue is None else [asked.queue]
+            self.fill(plan, receive, of, limits)
+            left -= len(receive.places)
+            if receive.places:
+                self.served.append(receive)
+            elif plan.room <= 0 and self._has_fresh(plan, of):
+                receive.error = limits.reached
+                self.served.append(receive)
+            elif asked.queue is None:
+                is_drained = True
+
+    def fill(
+        self, plan: SharePlan, receive: Receive, queues: Sequence[int], limits: Limits
+    ) -> None:
+        """Plan what one receive is given of these queues; its ``places`` say what.
+
+        By priority it has all of a queue, what comes again first, before any of a lower one; else
+        what comes again of all queues before what is new, beginning with any of them.
+        """
+        basket = Basket(receive.asked.max_messages)
+        receive.places, receive.error = [], None
+        if receive.asked.start == AT_LAST:
+            # In all queues at once: what comes later is the group's.
+            for queue_id in filter(plan.is_nowhere, queues):
+                if not self._store.is_young(QueueName(self.topic, queue_id)):
+                    plan.begin(queue_id, self.end(queue_id))
+        # The mark is drawn anew for each receive, and a gather lasts as long as somebody waits.
+        drawn, percent = divmod(receive.mark, PRIORITY_FACTOR_MAX)
+        if percent < limits.priority_factor:
+            for queue_id in sorted(queues, reverse=True):
+                self._fill_of(plan, receive, [queue_id], basket)
+        else:
+            start = drawn % len(queues) if queues else 0
+            self._fill_of(plan, receive, [*queues[start:], *queues[:start]], basket)
+
+    def _fill_of(
+        self, plan: SharePlan, receive: Receive, queues: Sequence[int], basket: Basket
+    ) -> None:
+        for part in (self._take_due, self._take_fresh):
+            for queue_id in queues:
+                try:
+                    part(plan, receive, queue_id, basket)
+                except (ColdAwayError, DamagedLogError) as error:
+                    # Other queues have theirs in the log, perhaps.
+                    self.awaits = error
+
+    def _take_due(self, plan: SharePlan, receive: Receive, queue_id: int, basket: Basket) -> None:
+        if basket.left <= 0:
+            return
+        due = plan.due(queue_id, basket.left)
+        again = self._messages.fitting(self.topic, due, basket)
+        plan.take(again, receive.until, receive.mark)
+        receive.places += again
+
+    def _take_fresh(self, plan: SharePlan, receive: Receive, queue_id: int, basket: Basket) -> None:
+        if basket.left <= 0 or plan.room <= 0:
+            return
+        bounds = self.bounds(queue_id, plan.low(queue_id))
+        stand = Stand(receive.until, 1, receive.mark)
+        if plan.is_ordered:
+            look = self._messages.look(self.topic, queue_id, receive.wanted, end=bounds.stop)
+            receive.places += plan.take_fresh_in_order(
+                queue_id, bounds, basket.left, look, has_room=basket.take, stand=stand
+            )
+            return
+        choose = self._messages.choose(self.topic, receive.wanted, basket, end=bounds.stop)
+        receive.places += plan.take_fresh(queue_id, bounds, basket.left, choose, stand)
+
+    def _bury_worn_out(self, plan: SharePlan, queues: Sequence[int]) -> None:
+        for queue_id in queues:
+            try:
+                first = self.bounds(queue_id, plan.low(queue_id)).start
+            except ColdAwayError:
+                # Nothing is known to be gone.
+                first = 0
+            for place in plan.worn_out(queue_id, first, DEAD_PER_COMMAND_MAX):
+                try:
+                    if not self._make_dead([place]):
+                        return
+                except (ColdAwayError, DamagedLogError):
+                    # It waits to be repaired, or given, and holds up nobody.
+                    continue
+                plan.bury(place)
+
+    def _has_fresh(self, plan: SharePlan, queues: Sequence[int]) -> bool:
+        return any(
+            plan.has_fresh(queue_id, self.bounds(queue_id, plan.low(queue_id), surely=False))
+            for queue_id in queues
+        )
+
+    def take_planned(self) -> tuple[list[Receive], list[TopicPart]]:
+        """What the plan was about is in the log. Settlements of it wait no more; receives are the
+        caller's to let go of.
+        """
+        served, done = self.served, self.done
+        for _ in done:
+            self.parts.popleft()
+        for part in self.parts:
+            part.handles, part.at = part.handles[part.at :], 0
+        self.served, self.done, self.records = [], [], []
+        return served, done
+
+
+def queue_row(
+    name: QueueName, queue: ShareQueue, store: ReadableStore, now_ms: int
+) -> dict[str, object]:
+    """What ``SharedQueue`` tells of a queue.
+
+    Args:
+        now_ms: epoch ms.
+    """
+    held = [run for run in queue.runs if run.mark]
+    return {
+        "topic": name.topic,
+        "queue": name.queue_id,
+        "low": queue.low,
+        "next": queue.next,
+        "end": store.bounds(name).end,
+        "in_flight": sum(run.length for run in held if run.until > now_ms),
+        "late": sum(run.length for run in held if run.until <= now_ms),
+        "returned": queue.unsettled - queue.waiting - sum(run.length for run in held),
+        "behind": queue.waiting,
+        "again": sum(run.length for run in queue.runs if run.delivery > 1),
+        "next_due": queue.next_due(),
+    }

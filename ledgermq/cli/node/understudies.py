@@ -1,0 +1,220 @@
+"""``ledgermq understudy``: what its verbs do, and what they print."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+from ledgermq.cli.output import tell, time_text
+from ledgermq.cli.store.migration import leaving_behind, with_address, with_port, write_text
+from ledgermq.cli.store.store_upgrade_command import say
+from ledgermq.conversion.understudy_note import UnderstudyNote, read_note, write_note
+from ledgermq.daemon.store_lock import holder_of, make_directory, stopped_store
+from ledgermq.ipc.loop import StopFlag
+from ledgermq.model.config.amounts import size_text
+from ledgermq.model.config.broker_conf import write_translation
+from ledgermq.model.config.host_texts import split_address
+from ledgermq.model.config.settings import LogSection
+from ledgermq.model.config.settings_file import read_settings
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.units import MIB
+from ledgermq.process.clock import MachineClock
+from ledgermq.process.log_lines import configure
+from ledgermq.store.origin import Product, UseVerdict, origin_of, refuse_strange
+from ledgermq.understudy.followed_settings import has_accounts, look_at_master, translation_of
+from ledgermq.understudy.master_access import (
+    ACCESS_KEY_OPTION,
+    CA_OPTION,
+    MasterAccess,
+    read_access,
+)
+from ledgermq.understudy.promotion import finish_store, mark_promoted, refuse_living_master
+from ledgermq.understudy.understudy import Understudy
+from ledgermq.understudy.understudy_metrics import metrics_text
+from ledgermq.understudy.understudy_status import FollowingState, UnderstudyStatus, read_status
+
+_OPEN = (
+    "the master let in none but its accounts, and the node lets in whoever reaches it: ledgermq acl"
+    " import, then access.enabled"
+)
+_LOCKS = {"lock", "ledgermq"}
+
+
+def add(arguments: argparse.Namespace) -> int:
+    """Prepare a folder; nothing is received yet."""
+    root: Path = arguments.folder
+    for address in (arguments.master, arguments.remoting):
+        split_address(address)
+    note = look_at_master(arguments.master, arguments.remoting, _access(arguments))
+    make_directory(root, mode=0o750)
+    with stopped_store(root):
+        found = sorted(path.name for path in root.iterdir() if path.name not in _LOCKS)
+        found += [] if read_note(root) is None else ["an understudy"]
+        if found:
+            raise ConfigError(
+                "the folder of an understudy begins empty", directory=str(root), found=found[:20]
+            )
+        write_note(root, note)
+    facts = {
+        "folder": str(root),
+        "master": note.master,
+        "remoting": note.remoting,
+        "rocketmq": note.product,
+        "log_file_size": note.log_file_size,
+        "next": shlex.join(
+            ["ledgermq", "understudy", "run", "--folder", str(root), *_doors(arguments)]
+        ),
+    }
+    say(arguments, facts)
+    return 0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Follow until told to stop."""
+    root: Path = arguments.folder
+    if arguments.rate < 1:
+        raise ConfigError("must be at least 1", option="--rate", value=arguments.rate)
+    access = _access(arguments)
+    stop = StopFlag()
+    stop.install()
+    configure("understudy", LogSection(), node="")
+    with stopped_store(root):
+        note = _following(root)
+        if origin_of(root).product is Product.OURS:
+            raise ConfigError(
+                "a node has run on the folder: it goes its own way since", directory=str(root)
+            )
+        rate = arguments.rate * MIB
+        understudy = Understudy(root, note, access, stop, MachineClock(), rate=rate)
+        with closing(understudy):
+            understudy.run()
+    return show(arguments)
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Tell what the process that follows has told last."""
+    root: Path = arguments.folder
+    note = read_note(root)
+    if note is None:
+        raise ConfigError("no understudy's folder", directory=str(root))
+    status = read_status(root)
+    holder = holder_of(root)
+    if getattr(arguments, "metrics", False):
+        print(metrics_text(note, status, runs=holder is not None))
+        return 0
+    facts: dict[str, object] = {
+        "folder": str(root),
+        "master": note.master,
+        "promoted_at_ms": note.promoted_at_ms,
+        "process": holder,
+        **({} if status is None else {**asdict(status), "lag_bytes": status.lag_bytes}),
+    }
+    return tell(arguments, facts, "\n".join(_told(note, status, holder)))
+
+
+def promote(arguments: argparse.Namespace) -> int:
+    """Make the folder a node's store."""
+    root: Path = arguments.folder
+    begin = time.monotonic()
+    note = _following(root)
+    if not arguments.fenced:
+        refuse_living_master(note, read_status(root))
+    translation = leaving_behind(translation_of(note, root), arguments.leave_behind)
+    translation = with_port(translation, arguments)
+    translation = with_address(translation, arguments.broker_ip or "")
+    text = write_translation(translation, name=f"the settings of {note.remoting}")
+    settings = read_settings(text, name=str(arguments.settings))
+    # A promotion that was killed has written them.
+    if arguments.settings.exists() and arguments.settings.read_text() != text:
+        raise ConfigError(
+            "other settings are there already: move them away, or name another file",
+            file=str(arguments.settings),
+            setting="--settings",
+        )
+    with stopped_store(root):
+        status = read_status(root)
+        promotion = finish_store(root, note, status)
+        refuse_strange(root, left_behind=settings.store.leave_behind)
+        uses = origin_of(root, left_behind=settings.store.leave_behind).uses
+    write_text(arguments.settings, text)
+    with stopped_store(root):
+        mark_promoted(root, note, MachineClock())
+    facts: dict[str, object] = {
+        "folder": str(root),
+        **promotion._asdict(),
+        "topics_made": list(promotion.topics_made) or "none",
+        "not_obeyed": [use.text for use in uses if use.verdict is UseVerdict.UNHEEDED] or "nothing",
+        "behind_the_master": "not known" if status is None else status.lag_bytes,
+        **({} if not status or status.confirmed < 0 else {"unconfirmed": status.unconfirmed_bytes}),
+        "settings": str(arguments.settings),
+        **({"accounts": _OPEN} if has_accounts(note) else {}),
+        "seconds": round(time.monotonic() - begin, 2),
+    }
+    say(arguments, facts)
+    return 0
+
+
+def _access(arguments: argparse.Namespace) -> MasterAccess:
+    return read_access(arguments.access_key_file, arguments.ca_file)
+
+
+def _doors(arguments: argparse.Namespace) -> list[str]:
+    """Options that ``run`` needs as ``add`` did; the folder keeps none of them."""
+    given = {ACCESS_KEY_OPTION: arguments.access_key_file, CA_OPTION: arguments.ca_file}
+    return [word for option, path in given.items() if path for word in (option, str(path))]
+
+
+def _following(root: Path) -> UnderstudyNote:
+    """The note of a folder that follows.
+
+    Raises:
+        ConfigError: it is none, or is promoted.
+    """
+    note = read_note(root)
+    if note is None:
+        raise ConfigError("no understudy's folder: ledgermq understudy add", directory=str(root))
+    if note.promoted_at_ms is not None:
+        raise ConfigError(
+            "the folder is promoted: it is a node's store",
+            directory=str(root),
+            at=note.promoted_at_ms,
+        )
+    return note
+
+
+def _told(note: UnderstudyNote, status: UnderstudyStatus | None, holder: int | None) -> list[str]:
+    lines = [f"master    {note.master} (RocketMQ {note.product}), tables from {note.remoting}"]
+    if note.promoted_at_ms is not None:
+        lines.append(f"promoted  {time_text(note.promoted_at_ms)}: the folder is a node's store")
+        return lines
+    lines.append(f"process   {holder or 'does not run'}")
+    if status is None:
+        return lines
+    words: dict[str, str] = {
+        FollowingState.FOLLOWING: "following since",
+        FollowingState.AWAY: "master away since",
+        FollowingState.REFUSED: "master refused at",
+        FollowingState.ENDED: "ended at",
+    }
+    state = words.get(status.state, status.state)
+    lines.append(f"state     {state} {time_text(status.since_ms, unit='seconds')}")
+    lines.append(f"log       {status.durable:,} on disk, {status.dispatched:,} in queues")
+    if status.master_end >= 0:
+        lines.append(f"lag       {size_text(status.lag_bytes)}, by the last look")
+    if status.confirmed >= 0:
+        text = f"{status.confirmed:,}, and {size_text(status.unconfirmed_bytes)} here behind it"
+        lines.append(f"confirmed {text}")
+    if status.remoting not in ("", note.remoting):
+        lines.append(f"elected   {status.remoting}")
+    if status.tables_at_ms:
+        lines.append(f"tables    of {time_text(status.tables_at_ms, unit='seconds')}")
+    if status.missing:
+        lines.append(f"missing   {status.missing}")
+    if status.trouble:
+        lines.append(f"trouble   {status.trouble}")
+    lines.append(f"told at   {time_text(status.told_at_ms, unit='seconds')}")
+    return lines

@@ -1,0 +1,118 @@
+"""``ledgermq piece``: a log sealed into pieces, which are backup, cold tier and table at once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.size_options import add_size_options
+from ledgermq.wire.query_frame import MESSAGES_DEFAULT
+
+PLACE = "a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…"
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``piece`` and its verbs."""
+    parser = subparsers.add_parser(
+        "piece",
+        help="seal a log into pieces, and read them",
+        description="A piece is a Parquet file that has a stretch of the log, byte for byte.",
+    )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    seal = verbs.add_parser(
+        "seal",
+        help="seal what is committed and not sealed yet",
+        description="Goes on where the last run ended, however that was. The store is only read.",
+    )
+    seal.add_argument("directory", type=Path, help="storePathRootDir")
+    seal.add_argument("--to", required=True, metavar="PLACE", help=PLACE)
+    seal.add_argument(
+        "--runtime-dir",
+        type=Path,
+        metavar="DIR",
+        help="listen.runtime_dir of the running node; without it the node stands still",
+    )
+    seal.add_argument("--self-id", help="whose DLedger log, where there are several")
+    add_size_options(seal)
+    seal.set_defaults(func=LateCommand("spark.pieces", "seal_store"))
+
+    list_ = verbs.add_parser("list", help="list the pieces, or the queues in them")
+    list_.add_argument("place", metavar="PLACE", help=PLACE)
+    list_.add_argument(
+        "--queues", action="store_true", help="first and last offset of each queue instead"
+    )
+    list_.set_defaults(func=LateCommand("spark.pieces", "list_pieces"))
+
+    verify = verbs.add_parser(
+        "verify",
+        help="read all pieces, and compare every record",
+        description="Names the piece and the part of it that is not what was sealed.",
+    )
+    verify.add_argument("place", metavar="PLACE", help=PLACE)
+    verify.set_defaults(func=LateCommand("spark.pieces", "verify_pieces"))
+
+    mend = verbs.add_parser(
+        "manifest",
+        help="make the manifest anew of the pieces",
+        description="For a manifest that is lost or damaged.",
+    )
+    mend.add_argument("place", metavar="PLACE", help=PLACE)
+    mend.set_defaults(func=LateCommand("spark.pieces", "make_manifest"))
+
+    read = verbs.add_parser(
+        "read",
+        help="print messages of a queue",
+        description="From an offset on, or from a time on, or those that have a key.",
+        epilog="examples:\n"
+        "  ledgermq piece read orders 3 1200 --from s3://archive/orders-a --count 10\n"
+        "  ledgermq piece read orders 3 --since 2026-11-29T14:05 --from /srv/pieces\n"
+        "  ledgermq piece read orders --key 4711 --from /srv/pieces",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    read.add_argument("topic", metavar="TOPIC")
+    read.add_argument("queue", metavar="QUEUE", type=int, nargs="?")
+    read.add_argument("offset", metavar="OFFSET", type=int, nargs="?")
+    read.add_argument("--from", dest="place", required=True, metavar="PLACE", help=PLACE)
+    read.add_argument("--since", metavar="TIME", help="stored then or later; without OFFSET")
+    read.add_argument("--key", metavar="KEY", help="with this key, or this id of their client's")
+    read.add_argument(
+        "--count",
+        type=int,
+        default=MESSAGES_DEFAULT,
+        metavar="N",
+        help=f"at most N messages (default: {MESSAGES_DEFAULT})",
+    )
+    read.set_defaults(func=LateCommand("spark.pieces", "read_messages"))
+    for verb in (seal, list_, verify, mend, read, _add_prune(verbs)):
+        verb.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_prune(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> argparse.ArgumentParser:
+    prune = verbs.add_parser(
+        "prune",
+        help="drop what is older than its topic is kept, topic by topic",
+        description="A topic is kept as long as topic create or alter --keep and --keep-bytes have"
+        " said by the last entry that is sealed, else as long as --keep says; without either for"
+        " ever. Only what is wholly beyond that in a piece goes, and nothing of the last piece.",
+        epilog="examples:\n"
+        "  ledgermq piece prune s3://archive/orders-a --dry-run\n"
+        "  ledgermq piece prune /srv/pieces --keep 'audit.*=10y' --keep '*=90d'",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    prune.add_argument("place", metavar="PLACE", help=PLACE)
+    prune.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="TOPIC=AGE",
+        help="for a topic that says nothing itself, or for names that begin so: 'audit.*=2y'",
+    )
+    prune.add_argument(
+        "--dry-run", action="store_true", help="tell what would go, and change nothing"
+    )
+    prune.set_defaults(func=LateCommand("spark.piece_ages", "prune_pieces"))
+    return prune

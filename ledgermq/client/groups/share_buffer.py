@@ -1,0 +1,242 @@
+"""Messages that a member of a share group has taken: what is in flight, and what is to be settled.
+
+No socket and no thread here: what is to be asked are steps, for clients that block and clients that
+await.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Self
+
+from ledgermq.client.core.questions import asking
+from ledgermq.client.core.received import ReceivedMessage
+from ledgermq.client.core.requests import Steps
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.message_filter import ALL_TAGS, SQL_MARK, FilterKind, MessageFilter
+from ledgermq.verbs.shares import (
+    DONE,
+    HANDLES_MAX,
+    INVISIBLE_MS_MAX,
+    INVISIBLE_MS_MIN,
+    RECEIVE_WAIT_MS_MAX,
+    RECEIVED_MAX,
+    SETTLED,
+    Action,
+    ReceiveShared,
+    SettleShared,
+    SharedMessage,
+)
+
+SETTLED_AT_ONCE = 32
+"""The broker is told at once of so many messages what is to become of them."""
+
+_UNSEEN: tuple[Action, int] = ("return", 0)
+"""What becomes of messages that nobody was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareOptions:
+    """How a member of a share group takes messages.
+
+    Attributes:
+        max_in_flight: messages that it has at most and has not settled.
+        invisible_ms: for so long nobody else gets a message that it was given.
+        filter: as ``A || B`` of tags, or a ``MessageFilter``. What it leaves out is settled for the
+            whole group, whose members all have the same.
+    """
+
+    max_in_flight: int = 64
+    invisible_ms: int = 30_000
+    filter: str | MessageFilter = ALL_TAGS
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("max_in_flight", 1, 10_000),
+            ("invisible_ms", INVISIBLE_MS_MIN, INVISIBLE_MS_MAX),
+        ):
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most:
+                raise ConfigError(
+                    "option out of range", option=name, value=value, minimum=least, limit=most
+                )
+
+    @property
+    def filter_text(self) -> str:
+        """The filter as the broker reads it."""
+        of = self.filter
+        if isinstance(of, str):
+            of = MessageFilter.by_tags(of)
+        return f"{SQL_MARK}{of.expression}" if of.kind is FilterKind.SQL92 else of.expression
+
+
+class TakenMessage(ReceivedMessage):
+    """A message that was handed out to a member of a share group.
+
+    Attributes:
+        handle: names this delivery of it.
+        delivery: how often it was handed out, this time included.
+        until: nobody else gets it before, epoch ms, by the leader's clock.
+    """
+
+    __slots__ = ("delivery", "handle", "until")
+
+    handle: str
+    delivery: int
+    until: int
+
+    @classmethod
+    def of(cls, told: SharedMessage) -> Self:
+        """The message that the broker has told.
+
+        Raises:
+            CorruptLogError: its record is not one.
+        """
+        message = cls.of_record(told.record)
+        message.handle, message.delivery, message.until = told.handle, told.delivery, told.until
+        return message
+
+
+class ShareBuffer:
+    """What a member has of one topic.
+
+    Invariant: a message is in ``_ready``, in ``_given``, or is settled or about to be.
+    """
+
+    def __init__(self, group: str, topic: str, options: ShareOptions) -> None:
+        """Nothing is taken."""
+        self._group = group
+        self._topic = topic
+        self._options = options
+        self._filter = options.filter_text
+        self._ready: deque[TakenMessage] = deque()
+        # By the monotonic clock: half of the time of those that were taken last is over then.
+        self._stale_at = 0.0
+        self._given: dict[str, TakenMessage] = {}
+        self._said: dict[tuple[Action, int], dict[str, TakenMessage]] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that were taken and of which was not said what is to become of them."""
+        return len(self._ready) + len(self._given)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a message that was not given to anybody."""
+        return bool(self._ready)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be taken before something is settled."""
+        return self.in_flight < self._options.max_in_flight
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the broker is to be told what was said."""
+        return sum(map(len, self._said.values())) >= SETTLED_AT_ONCE
+
+    def refresh(self) -> None:
+        """Have those given back that were taken too long ago to be given to anybody here: half of
+        their time is over, and who is given one needs some of it.
+        """
+        if self._ready and monotonic() >= self._stale_at:
+            self._give_back_unseen()
+
+    def give(self, count_max: int | None = None) -> list[TakenMessage]:
+        """The next messages, at most so many."""
+        count = len(self._ready) if count_max is None else min(count_max, len(self._ready))
+        given = [self._ready.popleft() for _ in range(count)]
+        self._given.update((message.handle, message) for message in given)
+        return given
+
+    def say(self, action: Action, messages: Iterable[TakenMessage], delay_ms: int = 0) -> None:
+        """Have these settled with the next ``settle``.
+
+        Raises:
+            ConfigError: one was not taken by this member, or was settled.
+        """
+        named = list(messages)
+        for message in named:
+            if message.handle not in self._given:
+                raise ConfigError(
+                    "message is not one that this consumer has and has not settled",
+                    topic=message.topic,
+                    queue=message.queue_id,
+                    offset=message.queue_offset,
+                )
+        if not 0 <= delay_ms <= INVISIBLE_MS_MAX:
+            raise ConfigError(
+                "delay out of range", delay_ms=delay_ms, minimum=0, limit=INVISIBLE_MS_MAX
+            )
+        said = self._said.setdefault((action, delay_ms), {})
+        for message in named:
+            said[message.handle] = self._given.pop(message.handle)
+
+    def receive(self, wait_ms: int) -> Steps[bool]:
+        """Take messages as far as there is room; whether there are any to give."""
+        room = min(self._options.max_in_flight - self.in_flight, RECEIVED_MAX)
+        if room > 0:
+            asked = ReceiveShared(
+                self._group,
+                self._topic,
+                room,
+                invisible_ms=self._options.invisible_ms,
+                wait_ms=min(wait_ms, RECEIVE_WAIT_MS_MAX),
+                filter=self._filter,
+            )
+            told = yield from asking(asked)
+            if not self._ready:
+                self._stale_at = monotonic() + self._options.invisible_ms / 2_000
+            self._ready.extend(map(TakenMessage.of, told))
+        return bool(self._ready)
+
+    def settle(self) -> Steps[list[TakenMessage]]:
+        """Tell the broker what was said; those of which it was too late: others have them, or will
+        get them again. What was not told is told with the next call. No two at a time.
+        """
+        late: list[TakenMessage] = []
+        for key in list(self._said):
+            action, delay_ms = key
+            left = self._said[key]
+            while left:
+                handles = list(left)[:HANDLES_MAX]
+                rows = yield from asking(SettleShared(self._group, action, handles, delay_ms))
+                for handle, row in zip(handles, rows, strict=True):
+                    message = left.pop(handle)
+                    if row.outcome not in (DONE, SETTLED) and key != _UNSEEN:
+                        late.append(message)
+            del self._said[key]
+        return late
+
+    def extend(self, messages: Iterable[TakenMessage], invisible_ms: int) -> Steps[bool]:
+        """Keep messages for longer; false: of one it was too late.
+
+        Raises:
+            ConfigError: as of ``say``.
+        """
+        named = {message.handle: message for message in messages}
+        if not named.keys() <= self._given.keys():
+            raise ConfigError("message is not one that this consumer has and has not settled")
+        rows = yield from asking(SettleShared(self._group, "extend", list(named), invisible_ms))
+        for row in rows:
+            if row.outcome == DONE:
+                named[row.handle].until = row.until
+        return all(row.outcome == DONE for row in rows)
+
+    def give_back(self) -> Steps[None]:
+        """Settle what was said, and let others have the rest at once: what was given to nobody as
+        if it had never been taken.
+        """
+        if self._given:
+            self.say("release", list(self._given.values()))
+        self._give_back_unseen()
+        yield from self.settle()
+
+    def _give_back_unseen(self) -> None:
+        if self._ready:
+            said = self._said.setdefault(_UNSEEN, {})
+            said.update((message.handle, message) for message in self._ready)
+            self._ready.clear()

@@ -1,0 +1,261 @@
+"""Door of gRPC clients: one port, plain and TLS told apart by the first byte, and its bounds.
+
+gRPC's library serves a unix socket that only this process is to connect to; the door takes the
+connections of clients, ends their TLS, and passes bytes on. What it connects with has a name, by
+which a call's connection, and so its client's address, is found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import ssl
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+from ledgermq.formats.records.host_address import plain_address
+from ledgermq.gateway.transport.tls_channel import HANDSHAKE
+from ledgermq.hosts.address_share import share_of
+from ledgermq.ipc.counters import Counts, GrpcCounter
+from ledgermq.process.one_loop import end_all
+
+logger = logging.getLogger(__name__)
+
+PREFACE = ord("P")
+"""First byte of HTTP/2, of those who speak it without TLS."""
+
+FIRST_BYTE_S = 10.0
+HANDSHAKE_S = 10.0
+INNER_S = 10.0
+UNSENT_BYTES = 256 * 1024
+"""For one client that does not read; then nothing more is read for it."""
+
+KEEPALIVE_S = 60
+
+
+class _Side(asyncio.Protocol):
+    """One end of a connection that is passed on; what comes goes to the other end.
+
+    Invariant: while the other end does not take more, nothing is read here.
+    """
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.other: _Side | None = None
+        self._early = b""
+        self.gone = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """What comes before there is another end is kept, and no more is read."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(UNSENT_BYTES)
+
+    def join(self, other: _Side) -> None:
+        """Have both ends pass on what comes."""
+        self.other, other.other = other, self
+        for side in (self, other):
+            assert side.transport is not None
+            if side._early:
+                side.data_received(side._early)
+                side._early = b""
+            side.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass it on."""
+        if self.other is None:
+            assert self.transport is not None
+            self._early += data
+            self.transport.pause_reading()
+            return
+        assert self.other.transport is not None
+        self.other.transport.write(data)
+
+    def eof_received(self) -> bool:
+        """Both ends are closed, when the other one has got what came before."""
+        return False
+
+    def pause_writing(self) -> None:
+        """This end takes no more for now."""
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It takes more."""
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Close the other end, too."""
+        del exc
+        if not self.gone.done():
+            self.gone.set_result(None)
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.close()
+
+
+class Door:
+    """Owned by the process's loop."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        inner: Path,
+        counts: Counts,
+        *,
+        connections: int,
+        per_address: int,
+        tls: ssl.SSLContext | None,
+        only_tls: bool,
+    ) -> None:
+        """Nobody is let in yet.
+
+        Args:
+            listener: non-blocking; the door closes it.
+            inner: where gRPC's library listens.
+            connections, per_address: bounds, of all and of one address.
+            tls: of who speaks TLS; None: nobody may.
+            only_tls: nobody may speak anything else.
+        """
+        self.tls = tls
+        self._listener = listener
+        self._inner = inner
+        self._counts = counts
+        self._connections, self._per_address = connections, per_address
+        self._only_tls = only_tls
+        self._hosts: dict[str, str] = {}
+        self._shares: Counter[str] = Counter()
+        self._numbers = itertools.count(1)
+        self._accepting: asyncio.Task[None] | None = None
+        self._passing: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """Let clients in."""
+        self._accepting = asyncio.create_task(self._accept())
+
+    async def close(self) -> None:
+        """Let nobody in any more, and end all connections."""
+        tasks = [*self._passing]
+        if self._accepting is not None:
+            tasks.append(self._accepting)
+        await end_all(tasks)
+        self._listener.close()
+
+    def host_of(self, peer: str) -> str | None:
+        """Address of the client whose call came from ``peer``, as gRPC's library names it; None:
+        nobody that the door has let in.
+        """
+        return self._hosts.get(peer)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, address = await loop.sock_accept(self._listener)
+            except OSError as error:
+                # No descriptor is left, or the client has gone already.
+                logger.debug("connection not taken: %s", error)
+                await asyncio.sleep(0.05)
+                continue
+            host = plain_address(str(address[0]))
+            share = share_of(host)
+            if not self._has_room(share):
+                self._counts[GrpcCounter.REFUSED] += 1
+                client.close()
+                continue
+            # At once: those that wait to be taken are, without any turn of others between.
+            self._shares[share] += 1
+            task = asyncio.create_task(self._serve(client, host))
+            self._passing.add(task)
+            task.add_done_callback(self._passing.discard)
+
+    def _has_room(self, share: str) -> bool:
+        return len(self._passing) < self._connections and self._shares[share] < self._per_address
+
+    async def _serve(self, client: socket.socket, host: str) -> None:
+        share = share_of(host)
+        self._counts[GrpcCounter.CONNECTIONS] += 1
+        try:
+            await self._pass(client, host)
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            self._counts[GrpcCounter.REFUSED] += 1
+            logger.debug("connection of a gRPC client ended: peer=%s: %s", host, error)
+        finally:
+            client.close()
+            self._counts[GrpcCounter.CONNECTIONS] -= 1
+            self._shares[share] -= 1
+            if not self._shares[share]:
+                del self._shares[share]
+
+    async def _pass(self, client: socket.socket, host: str) -> None:
+        loop = asyncio.get_running_loop()
+        client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+        async with asyncio.timeout(FIRST_BYTE_S):
+            first = await _peek(client)
+        is_tls = first == HANDSHAKE
+        if not (self.tls is not None if is_tls else first == PREFACE and not self._only_tls):
+            self._counts[GrpcCounter.REFUSED] += 1
+            return
+        _, outer = await loop.connect_accepted_socket(
+            _Side,
+            client,
+            ssl=self.tls if is_tls else None,
+            ssl_handshake_timeout=HANDSHAKE_S if is_tls else None,
+        )
+        assert outer.transport is not None
+        name = f"ledgermq-grpc-{os.getpid()}-{next(self._numbers)}"
+        peer = f"unix-abstract:{name}"
+        try:
+            self._hosts[peer] = host
+            async with asyncio.timeout(INNER_S):
+                inner = await self._connect(name)
+            outer.join(inner)
+            await asyncio.wait({outer.gone, inner.gone}, return_when=asyncio.FIRST_COMPLETED)
+            # What is on its way to the client is written, if it reads.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_BYTE_S):
+                    await outer.gone
+        finally:
+            outer.transport.abort()
+            if outer.other is not None and outer.other.transport is not None:
+                outer.other.transport.abort()
+            del self._hosts[peer]
+
+    async def _connect(self, name: str) -> _Side:
+        loop = asyncio.get_running_loop()
+        inner = socket.socket(socket.AF_UNIX)
+        try:
+            inner.setblocking(False)
+            inner.bind(f"\0{name}")
+            await loop.sock_connect(inner, str(self._inner))
+            _, side = await loop.create_unix_connection(_Side, sock=inner)
+        except BaseException:
+            inner.close()
+            raise
+        return side
+
+
+async def _peek(client: socket.socket) -> int:
+    """The first byte that comes, which stays to be read; -1: the client has gone."""
+    loop = asyncio.get_running_loop()
+    is_there: asyncio.Future[None] = loop.create_future()
+    descriptor = client.fileno()
+
+    def note() -> None:
+        if not is_there.done():
+            is_there.set_result(None)
+
+    loop.add_reader(descriptor, note)
+    try:
+        await is_there
+    finally:
+        loop.remove_reader(descriptor)
+    first = client.recv(1, socket.MSG_PEEK)
+    return first[0] if first else -1

@@ -1,0 +1,16 @@
+"""Types that RocketMQ 5's attribute ``message.type`` gives to topics."""
+
+from __future__ import annotations
+
+ATTRIBUTES = "attributes"
+"""Where rows of topics and groups have what RocketMQ 5 calls their attributes."""
+
+MESSAGE_TYPE = "message.type"
+
+UNSPECIFIED, BY_PRIORITY = "UNSPECIFIED", "PRIORITY"
+
+TYPES = frozenset({"NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", BY_PRIORITY, "LITE"})
+TYPES_OBEYED = TYPES - {"LITE"}
+"""What gRPC clients may send goes by these, ``MIXED`` being the four before it; share groups go by
+``PRIORITY``. Nobody can send ``LITE`` here.
+"""

@@ -1,0 +1,341 @@
+"""Sealing: a stretch of one file of the log becomes a piece.
+
+Rows stand by topic, queue and position: who reads a queue or a topic reads what stands together,
+and bodies of one topic are alike, and so take less room. The log's own order is that of positions.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ledgermq.conversion.stream.log_facts import StretchFacts, facts_of, records_in
+from ledgermq.formats.arrays import I64
+from ledgermq.model.errors import ConfigError
+from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.names.system_topics import PART_PROPERTY, SNAPSHOT_TAG, STATE_QUEUE_ID
+from ledgermq.pipeline.columns.message_schema import COLUMNS
+from ledgermq.pipeline.columns.record_columns import RecordBlock, RecordColumns
+from ledgermq.pipeline.pieces.key_filter import filter_of
+from ledgermq.pipeline.pieces.log_columns import (
+    LOG_REST,
+    PIECE_SCHEMA,
+    milliseconds,
+    piece_table,
+)
+from ledgermq.pipeline.pieces.piece_footer import (
+    END_SIZE,
+    GROUP_LOG_BYTES_MAX,
+    NOTHING_DROPPED,
+    PARQUET_MARK,
+    DroppedRows,
+    FilePart,
+    PieceFooter,
+    SealedGroup,
+    SealedRun,
+    encode_footer,
+    table_size,
+)
+
+GROUP_LOG_BYTES = 4 << 20
+"""Bytes of the log in a row group, and one record more: what who reads one message has to read."""
+
+PIECE_LOG_BYTES = 128 << 20
+PIECE_RECORDS = 1 << 19
+"""Most of the log, and most records, in one piece: it stands in memory while it is sealed, and some
+hundred bytes a record beside it."""
+
+LEVEL = 3
+"""Level of zstd."""
+
+_DICTIONARIES = [
+    *("topic", "queueId", "tags", "bornHost", "storeHost", "sysFlag", "flag", "reconsumeTimes"),
+    *("raftTerm", "properties.key_value.key", LOG_REST),
+]
+_STATISTICS = [
+    *("topic", "queueId", "queueOffset", "physicalOffset", "raftIndex", "raftTerm", "keys", "tags"),
+    *("bornTimestamp", "storeTimestamp", "sysFlag", "flag", "reconsumeTimes", "crcOk"),
+]
+_ASCENDING = (*("queueOffset", "physicalOffset", "raftIndex", "bornTimestamp", "storeTimestamp"),)
+
+
+class SealedPiece(NamedTuple):
+    """A piece that is sealed: its bytes, in parts, and what it says of itself."""
+
+    parts: tuple[memoryview | bytes, ...]
+    footer: PieceFooter
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return sum(map(len, self.parts))
+
+
+def seal_stretch(
+    view: memoryview,
+    begin: int,
+    end: int,
+    *,
+    header_size: int,
+    base: int,
+    follows: int = -1,
+    group_bytes: int = GROUP_LOG_BYTES,
+    file: str = "",
+) -> SealedPiece:
+    """Seal the bytes from ``begin``, where a record begins, to ``end``, where one ends or the file.
+
+    Every record is checked before, and the bytes of each are made of the piece's columns and
+    compared.
+
+    Args:
+        view: bytes of one file of the log.
+        header_size: of the entries' headers; 0 in a plain log.
+        base: position of the view's first byte.
+        follows: where the pieces before it end.
+        group_bytes: of the log in a row group.
+        file: named in errors.
+
+    Raises:
+        ConfigError: a record has more bytes than a piece takes.
+        CorruptLogError: a record is not whole; names file, position and field.
+    """
+    facts = facts_of(view, begin, end, header_size=header_size, base=base)
+    starts, sizes = _records(view, begin, end, header_size=header_size, base=base)
+    block = RecordBlock(view, base, starts, sizes, header_size, file)
+    said = SaidOfPiece(base + begin, base + end, header_size, facts, follows)
+    return seal_tables(
+        _tables(block, group_bytes), said, rest=view[_records_end(begin, starts, sizes) : end]
+    )
+
+
+def seal_tables(
+    tables: Iterable[tuple[pa.Table, I64]], said: SaidOfPiece, *, rest: memoryview
+) -> SealedPiece:
+    """Seal rows of a piece, a row group each: those of a stretch of the log, in their order.
+
+    Args:
+        tables: and how many bytes each row has in the log, with the header of its entry.
+        said: what the rows do not say.
+        rest: of the log behind the last record.
+    """
+    sink = pa.BufferOutputStream()
+    groups: list[SealedGroup] = []
+    filters: list[bytes] = []
+    runs: dict[str, list[SealedRun]] = {}
+    snapshots: list[int] = []
+    topics: Counter[str] = Counter()
+    with pq.ParquetWriter(sink, PIECE_SCHEMA, **parquet_form(PIECE_SCHEMA.names)) as writer:
+        for table, sizes in tables:
+            at = sink.tell()
+            writer.write_table(table, row_group_size=table.num_rows)
+            filters.append(filter_of(table))
+            of_topics = _bytes_of_topics(table, sizes)
+            topics.update(of_topics)
+            size = sink.tell() - at
+            groups.append(
+                SealedGroup(
+                    *(at, size, 0, table.num_rows, sum(of_topics.values())),
+                    *(*times_of(table), len(filters[-1])),
+                )
+            )
+            runs_of(table, len(groups) - 1, runs)
+            snapshots += _snapshots_in(table)
+    return _assembled(
+        memoryview(sink.getvalue()).cast("B"),
+        groups,
+        filters,
+        said=said,
+        runs=runs,
+        snapshots=snapshots,
+        topic_bytes=topics,
+        rest=rest,
+    )
+
+
+def _bytes_of_topics(table: pa.Table, sizes: I64) -> dict[str, int]:
+    summed = pa.table({"topic": table.column("topic"), "size": sizes}).group_by("topic")
+    rows = summed.aggregate([("size", "sum")]).to_pylist()
+    return {row["topic"]: row["size_sum"] for row in rows}
+
+
+def parquet_form(columns: Sequence[str]) -> dict[str, Any]:
+    """How the writer of a Parquet file with these columns of a piece is made."""
+
+    def of_these(names: Sequence[str]) -> list[str]:
+        return [name for name in names if name.partition(".")[0] in columns]
+
+    return {
+        "compression": "zstd",
+        "compression_level": LEVEL,
+        "use_dictionary": of_these(_DICTIONARIES),
+        "column_encoding": dict.fromkeys(of_these(_ASCENDING), "DELTA_BINARY_PACKED"),
+        "write_statistics": of_these(_STATISTICS),
+        "store_schema": False,
+    }
+
+
+class SaidOfPiece(NamedTuple):
+    """What a piece's footer says that its rows do not, as ``PieceFooter`` has it."""
+
+    start: int
+    end: int
+    header_size: int
+    facts: StretchFacts
+    follows: int
+    dropped: DroppedRows = NOTHING_DROPPED
+
+
+def _assembled(
+    parquet: memoryview,
+    groups: list[SealedGroup],
+    filters: list[bytes],
+    *,
+    said: SaidOfPiece,
+    runs: dict[str, list[SealedRun]],
+    snapshots: list[int],
+    topic_bytes: Mapping[str, int],
+    rest: memoryview,
+) -> SealedPiece:
+    """The parts of the file: what is ours stands between the row groups and Parquet's footer."""
+    table = parquet[len(parquet) - table_size(parquet[-END_SIZE:], where="") :]
+    at = groups[-1].at + groups[-1].size if groups else len(PARQUET_MARK)
+    # Between the groups and the footer Parquet has nothing: no page index, no filters of its own.
+    assert at + len(table) == len(parquet), (at, len(table), len(parquet))
+    crcs = [zlib.crc32(parquet[group.at : group.at + group.size]) for group in groups]
+    packed, every = zlib.compress(rest), b"".join(filters)
+    footer = PieceFooter(
+        **said._asdict(),
+        groups=tuple(group._replace(crc=crc) for group, crc in zip(groups, crcs, strict=True)),
+        runs={topic: tuple(found) for topic, found in runs.items()},
+        snapshots=tuple(sorted(snapshots)),
+        rest=FilePart(at, len(packed), zlib.crc32(packed)),
+        rest_bytes=len(rest),
+        filters=FilePart(at + len(packed), len(every), zlib.crc32(every)),
+        topic_bytes=dict(topic_bytes),
+    )
+    content, trailer = encode_footer(footer, table)
+    return SealedPiece((parquet[:at], packed, every, content, trailer, table), footer)
+
+
+def _records(
+    view: memoryview, begin: int, end: int, *, header_size: int, base: int
+) -> tuple[I64, I64]:
+    lots = records_in(view, begin, end, header_size=header_size, base=base)
+    if not lots:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    starts, sizes = (np.concatenate(columns) for columns in zip(*lots, strict=True))
+    largest = int(sizes.max()) + header_size
+    if largest > GROUP_LOG_BYTES_MAX // 2:
+        raise ConfigError(
+            "a record is too large for a piece", bytes=largest, limit=GROUP_LOG_BYTES_MAX // 2
+        )
+    return starts, sizes
+
+
+def _records_end(begin: int, starts: I64, sizes: I64) -> int:
+    return int(starts[-1] + sizes[-1]) if len(starts) else begin
+
+
+def _tables(block: RecordBlock, group_bytes: int) -> Iterator[tuple[pa.Table, I64]]:
+    """The row groups, in order, and how many bytes each row has in the log."""
+    if not len(block.starts):
+        return
+    rows = RecordColumns(block, inflate=False)
+    topics = rows.topics.dictionary_encode()
+    # The rank of a topic among all, and not the order in which they came.
+    ranks = pc.rank(topics.dictionary, "ascending").to_numpy().astype(np.int64)
+    ranked = ranks[topics.indices.to_numpy(zero_copy_only=False)]
+    order = np.lexsort((block.starts, rows.queue_ids, ranked))
+    sizes = block.sizes[order] + block.header_size
+    ends = np.cumsum(sizes)
+    topic_ends = np.flatnonzero(np.diff(ranked[order])) + 1
+    first, done = 0, 0
+    while first < len(order):
+        # One row more than fits, so that there is one.
+        end = min(int(np.searchsorted(ends, done + group_bytes)) + 1, len(order))
+        # Who drops a topic, or seals it with a key of its own, has its rows apart.
+        enough = int(np.searchsorted(ends, done + group_bytes // 4)) + 1
+        within = topic_ends[(topic_ends >= max(enough, first + 1)) & (topic_ends < end)]
+        end = int(within[-1]) if len(within) else end
+        wanted = order[first:end]
+        ascending = np.sort(wanted)
+        part = RecordBlock(
+            *(block.view, block.base, block.starts[ascending], block.sizes[ascending]),
+            *(block.header_size, block.file),
+        )
+        yield piece_table(part, np.searchsorted(ascending, wanted)), sizes[first:end]
+        first, done = end, int(ends[end - 1])
+
+
+def _times(table: pa.Table) -> I64:
+    """Store times, epoch ms; what no clock says counts as 0."""
+    times: I64 = np.maximum(milliseconds(table.column("storeTimestamp")), 0)
+    return times
+
+
+def times_of(table: pa.Table) -> tuple[int, int]:
+    """The least and the largest store time of rows, epoch ms."""
+    times = _times(table)
+    return int(times.min()), int(times.max())
+
+
+def runs_of(table: pa.Table, group: int, runs: dict[str, list[SealedRun]]) -> None:
+    """Add to ``runs`` where the queues' messages are in the group.
+
+    Records that never were in a queue, as prepared ones of RocketMQ, have no run.
+    """
+    topics = table.column("topic").combine_chunks().dictionary_encode()
+    codes = topics.indices.to_numpy(zero_copy_only=False)
+    queues = table.column("queueId").to_numpy()
+    offsets = table.column("queueOffset").to_numpy()
+    flags = table.column("sysFlag").to_numpy() & 0xC
+    is_queued = (flags != 0x4) & (flags != 0xC) & (queues >= 0) & (offsets >= 0)
+    times = _times(table)
+    goes_on = (
+        (codes[1:] == codes[:-1])
+        & (queues[1:] == queues[:-1])
+        & (offsets[1:] == offsets[:-1] + 1)
+        & is_queued[1:]
+        & is_queued[:-1]
+    )
+    firsts = np.concatenate(([0], np.flatnonzero(~goes_on) + 1))
+    names = topics.dictionary.to_pylist()
+    for first, end in zip(firsts, np.append(firsts[1:], len(codes)), strict=True):
+        if not is_queued[first]:
+            continue
+        within = times[first:end]
+        runs.setdefault(names[codes[first]], []).append(
+            SealedRun(
+                *(int(queues[first]), group, int(offsets[first]), int(first), int(end - first)),
+                *(int(within.min()), int(within.max())),
+            )
+        )
+
+
+def _snapshots_in(table: pa.Table) -> list[int]:
+    """Queue offsets where a snapshot of the broker's tables begins."""
+    of_state = pc.and_(
+        pc.equal(table.column("topic"), SYSTEM_TOPIC),
+        pc.and_(
+            pc.equal(table.column("queueId"), STATE_QUEUE_ID),
+            pc.equal(pc.fill_null(table.column("tags"), ""), SNAPSHOT_TAG),
+        ),
+    )
+    found = table.select(["queueOffset", "properties"]).filter(of_state)
+    labels = pc.map_lookup(found.column("properties"), PART_PROPERTY, "first").to_pylist()
+    offsets = found.column("queueOffset").to_pylist()
+    return [
+        offset
+        for offset, label in zip(offsets, labels, strict=True)
+        if (label or "").startswith("1/")
+    ]
+
+
+assert set(_ASCENDING) < set(COLUMNS)
