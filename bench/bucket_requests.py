@@ -158,8 +158,9 @@ def stream_restore(
             each one by a time.
         streams: in the repository.
     """
-    # The repository's own names, its folders, what each is, and then the one stream.
-    listed = Requests(puts=1 + 1 + streams + pages(tables) + 1 + pages(pieces) + 1)
+    # The repository's own names, first for whether it is a place of sealed pieces; its folders,
+    # what each is, and then the one stream.
+    listed = Requests(puts=1 + 1 + 1 + streams + pages(tables) + 1 + pages(pieces) + 1)
     about = Requests(gets=1)
     newest_tables = piece_read(FIRST_BYTES)
     read = piece_read(piece_size).times(pieces)

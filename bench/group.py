@@ -193,6 +193,19 @@ class BenchGroup:
             time.sleep(LOOK_AGAIN_S)
         raise TimeoutError(f"nobody leads; {self._said()}")
 
+    def wait_for_runs(self) -> None:
+        """Wait until all writers do by themselves what is steady (docs/decisions/0133)."""
+        until = time.monotonic() + PATIENCE_S
+        with ExitStack() as attached:
+            pages = [
+                attached.enter_context(CursorPage.attach(node.runtime / "cursors"))
+                for node in self.nodes
+            ]
+            while not all(page.run_cell()[0] for page in pages):
+                if time.monotonic() > until:
+                    raise TimeoutError(f"a writer has no run; {self._said()}")
+                time.sleep(LOOK_AGAIN_S)
+
     def term(self) -> int:
         """The highest term that any node knows."""
         return max(one.term for node in self.nodes if (one := node.standing()) is not None)
@@ -238,28 +251,32 @@ def bench_group(
     remoting: bool = False,
     port_processes: int = 1,
     direct: bool = True,
+    writers: bool = True,
     http: Sequence[str] = (),
     prefix: Sequence[str] = (),
+    members: int = NODES,
 ) -> Iterator[BenchGroup]:
-    """Three nodes below ``base`` with a leader; nothing of them is left at the end.
+    """Nodes below ``base`` with a leader; nothing of them is left at the end.
 
     Args:
+        members: so many nodes.
         remoting: whether they have ports for RocketMQ's clients.
         port_processes: that serve these ports; one is the broker's.
         curve: whether the members encrypt what they say, as they do by default.
         more: tables of settings beside those that every benchmark has.
         direct: whether the members have direct connections, as they do by default.
+        writers: whether writers feed one another.
         http: where each answers HTTP; nowhere without.
         prefix: in front of the command of each.
     """
-    names = [f"n{number}" for number in range(NODES)]
+    names = [f"n{number}" for number in range(members)]
     with tempfile.TemporaryDirectory(prefix="group-", dir=base) as scratch:
-        ports = free_ports(NODES) if remoting else []
+        ports = free_ports(members) if remoting else []
         if ports:
             more += f"[remoting]\nprocesses = {port_processes}\n"
         nodes = _nodes(
-            Path(scratch), names, ports, ack=ack, curve=curve, more=more, direct=direct, http=http,
-            prefix=prefix,
+            Path(scratch), names, ports, ack=ack, curve=curve, more=more, direct=direct,
+            writers=writers, http=http, prefix=prefix,
         )  # fmt: skip
         group = BenchGroup(nodes, ports)
         try:
@@ -296,6 +313,7 @@ def _nodes(
     curve: bool,
     more: str,
     direct: bool,
+    writers: bool,
     http: Sequence[str],
     prefix: Sequence[str],
 ) -> list[GroupNode]:
@@ -319,6 +337,7 @@ def _nodes(
             + (f"listen_port = {port}\n" if port else "")
             + f'[raft]\ncurve = {str(curve).lower()}\nkeys_dir = "{own_keys}"\n'
             + ("" if direct else "direct = false\n")
+            + ("" if writers else "direct_writers = false\n")
         )
         listen = f'remoting = "127.0.0.1:{port}"\n' if port else ""
         if name in asked:

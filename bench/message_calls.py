@@ -7,13 +7,14 @@ and switches of all threads of a process, ZeroMQ's among them, counted in a run 
 
 One message in flight of our own client; messages that are there, read by it; and the way through
 the port of RocketMQ's clients, whose process is the broker's unless there are to be port processes:
-one message in flight, 32 of one connection, and pulls of one message each.
+one message in flight, 32 of one connection, and pulls of one message each. Then one message in
+flight at a node alone.
 
 Estimate beforehand: 800 in the leader's raft process, 400 in a follower's, 320 in the leader's
 writer, as a review counted them; 250 in the port, whose messages make the same calls behind it.
 
     python -m bench.message_calls [--ack MODE] [--messages N] [--way NAME] [--port-processes N]
-                                  [--top N] [--smoke]
+                                  [--top N] [--without-writers] [--smoke]
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,6 +66,7 @@ class Way(NamedTuple):
     name: str
     is_own: bool
     in_flight: int
+    members: int = 3
 
 
 WAYS = (
@@ -73,6 +75,7 @@ WAYS = (
     Way("port, 1 in flight", False, 1),
     Way("port, 32 in flight", False, 32),
     Way("port, pulls", False, 0),
+    Way("own client, one node", True, 1, members=1),
 )
 
 
@@ -267,6 +270,9 @@ def main() -> None:
     parser.add_argument("--way", choices=[way.name for way in WAYS], help="this one alone")
     parser.add_argument("--port-processes", type=int, default=1, metavar="N")
     parser.add_argument("--top", type=int, default=0, help="functions to show of each process")
+    parser.add_argument(
+        "--without-writers", action="store_true", help="raft feeds all members; nothing is kept"
+    )
     parser.add_argument("--smoke", action="store_true", help="a short run, nothing is kept")
     given = parser.parse_args()
     messages = 200 if given.smoke else given.messages
@@ -275,21 +281,26 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         calls = Path(scratch, "calls")
         count_in_processes(calls)
-        with bench_group(
-            Path(scratch),
-            ack=given.ack,
-            curve=True,
-            remoting=True,
-            port_processes=given.port_processes,
-        ) as group:
-            with Producer(group.addresses) as producer:
-                producer.send(TOPIC, bytes(SIZE)).result(PATIENCE_S)
-            wait_for_tables(group)
-            for way in ways:
-                found = measured(group, calls, way, messages, given.top)
-                # Those of our own client stand where they have always stood.
-                figures |= found if way == WAYS[0] else {way.name: found}
-    if given.smoke or given.way:
+        for members, some in groupby(ways, lambda way: way.members):
+            with bench_group(
+                Path(scratch),
+                ack=given.ack,
+                curve=members > 1,
+                remoting=True,
+                port_processes=given.port_processes,
+                members=members,
+                writers=not given.without_writers,
+            ) as group:
+                with Producer(group.addresses) as producer:
+                    producer.send(TOPIC, bytes(SIZE)).result(PATIENCE_S)
+                wait_for_tables(group)
+                if not given.without_writers:
+                    group.wait_for_runs()
+                for way in some:
+                    found = measured(group, calls, way, messages, given.top)
+                    # Those of our own client stand where they have always stood.
+                    figures |= found if way == WAYS[0] else {way.name: found}
+    if given.smoke or given.way or given.without_writers:
         return
     write(
         "message_calls",

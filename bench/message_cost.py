@@ -245,6 +245,7 @@ def main() -> None:
         bench_group(Path(scratch), ack=given.ack, curve=given.curve, remoting=True) as group,
     ):
         leader = group.leader()
+        group.wait_for_runs()
         port = PortClient(leader, group.port_of(leader))
         for load in LOADS:
             shorter = load._replace(requests=max(load.in_flight, load.requests // 10))

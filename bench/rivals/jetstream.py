@@ -109,9 +109,16 @@ def jetstream_group(directory: Path, *, sync_always: bool, servers: int = 3) -> 
 
 
 def load(
-    url: str, *, mode: str, clients: int, size: int, seconds: float, replicas: int = 1
+    url: str,
+    *,
+    mode: str,
+    clients: int,
+    size: int,
+    seconds: float,
+    replicas: int = 1,
+    messages: int = 0,
 ) -> NatsLoad:
-    """Run the load program once."""
+    """Run the load program once; ``messages``: that are there to be consumed, of its pull modes."""
     _, program = build()
     done = subprocess.run(
         [
@@ -122,6 +129,7 @@ def load(
             f"-size={size}",
             f"-seconds={seconds}",
             f"-replicas={replicas}",
+            f"-messages={messages}",
         ],
         check=True,
         capture_output=True,

@@ -1,8 +1,11 @@
 // Load on NATS JetStream for comparison with LedgerMQ: one line of JSON on standard output.
 //
 //	natsload -url nats://127.0.0.1:4222 -mode sync|async -clients 2 -size 1024 -seconds 8 -replicas 1
+//	natsload -mode pull|pullsync -messages 200000 ...
 //
 // sync waits for each acknowledgement; async keeps up to 512 publishes of each client in flight.
+// pull publishes so many messages first; then its clients fetch 32 at a time of one durable consumer
+// and acknowledge each of them. pullsync waits until the server has each batch's acknowledgements.
 package main
 
 import (
@@ -11,13 +14,17 @@ import (
 	"log"
 	"os"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
-const pendingMax = 512
+const (
+	pendingMax = 512
+	fetched    = 32
+)
 
 type result struct {
 	Mode     string  `json:"mode"`
@@ -44,9 +51,13 @@ func main() {
 	size := flag.Int("size", 1024, "body in bytes")
 	seconds := flag.Float64("seconds", 8, "duration")
 	replicas := flag.Int("replicas", 1, "replicas of the stream")
+	messages := flag.Int("messages", 100000, "messages that pull has published first")
 	flag.Parse()
 
 	createStream(*url, *replicas)
+	if strings.HasPrefix(*mode, "pull") {
+		fill(*url, *messages, *size)
+	}
 	loads := make([]load, *clients)
 	var group sync.WaitGroup
 	begin := time.Now()
@@ -91,6 +102,10 @@ func createStream(url string, replicas int) {
 
 func (own *load) run(url, mode string, body []byte, end time.Time) {
 	stream := connect(url)
+	if strings.HasPrefix(mode, "pull") {
+		own.pull(stream, mode == "pullsync", end)
+		return
+	}
 	if mode == "sync" {
 		for time.Now().Before(end) {
 			begin := time.Now()
@@ -111,6 +126,62 @@ func (own *load) run(url, mode string, body []byte, end time.Time) {
 		}
 	}
 	<-stream.PublishAsyncComplete()
+}
+
+func fill(url string, messages, size int) {
+	stream, body := connect(url), make([]byte, size)
+	for range messages {
+		if _, err := stream.PublishAsync("bench.a", body); err != nil {
+			log.Fatal(err)
+		}
+	}
+	<-stream.PublishAsyncComplete()
+	consumer := &nats.ConsumerConfig{
+		Durable: "workers", AckPolicy: nats.AckExplicitPolicy, MaxAckPending: messages,
+	}
+	if _, err := stream.AddConsumer("BENCH", consumer); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func (own *load) pull(stream nats.JetStreamContext, waits bool, end time.Time) {
+	consumer, err := stream.PullSubscribe("", "workers", nats.Bind("BENCH", "workers"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for time.Now().Before(end) {
+		begin := time.Now()
+		batch, err := consumer.Fetch(fetched, nats.MaxWait(200*time.Millisecond))
+		if err != nil && err != nats.ErrTimeout {
+			own.failed++
+			continue
+		}
+		// Of a batch all acknowledgements are under way at once.
+		errs := make([]error, len(batch))
+		var group sync.WaitGroup
+		for i, message := range batch {
+			if !waits {
+				errs[i] = message.Ack()
+				continue
+			}
+			group.Add(1)
+			go func() {
+				defer group.Done()
+				errs[i] = message.AckSync()
+			}()
+		}
+		group.Wait()
+		for _, err := range errs {
+			if err != nil {
+				own.failed++
+			} else {
+				own.acked++
+			}
+		}
+		if len(batch) > 0 {
+			own.latencies = append(own.latencies, float64(time.Since(begin).Microseconds())/1000)
+		}
+	}
 }
 
 func report(mode string, clients, size, replicas int, seconds float64, loads []load) {
