@@ -13,7 +13,7 @@ import pytest
 
 from tests.suite import compiled, skipped, space
 from tests.suite.durations import Durations, write
-from tests.suite.order import Units
+from tests.suite.order import DIVIDED_FROM_S, UNKNOWN_SLOW_S, Units
 from tests.suite.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -304,6 +304,19 @@ def test_long_files_are_divided_unless_their_tests_share_a_fixture(tmp_path: Pat
     assert units.unit("tests/spark/test_sink.py::test_long") == "tests/spark/"
     assert units.unit(f"{cluster}::test_long") == f"{cluster}::test_long"
     assert units.seconds("sharing.py") == units.seconds("tests/spark/") == 30.0
+
+
+def test_a_file_that_was_never_measured_is_taken_for_what_it_says_of_itself(tmp_path: Path) -> None:
+    tests = "\n\n".join(f"def test_{number}() -> None: ..." for number in range(6))
+    (tmp_path / "new_slow.py").write_text(f"pytestmark = pytest.mark.slow\n\n{tests}\n")
+    (tmp_path / "new.py").write_text(f"import os\n\n{tests}\n")
+    units = Units(Durations({}), tmp_path)
+
+    assert units.seconds("new_slow.py") == 6 * UNKNOWN_SLOW_S > DIVIDED_FROM_S
+    assert units.unit("new_slow.py::test_1") == "new_slow.py::test_1"
+    assert units.seconds("new_slow.py::test_1") == UNKNOWN_SLOW_S
+    assert units.seconds("new.py") == units.seconds("gone.py") == 0
+    assert units.unit("new.py::test_1") == "new.py"
 
 
 @pytest.mark.slow
