@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple, cast
 
 from ledgermq.model.features import LEVEL_MAX, MemberLevel
@@ -50,7 +49,6 @@ class FeatureLevels(NamedTuple):
     members: list[MemberLevel]
 
 
-@dataclass(eq=False, repr=False)
 class ListArchives(RowsVerb[ArchiveRow]):
     """All archives that retention waits for, by name.
 
@@ -68,7 +66,6 @@ class ListArchives(RowsVerb[ArchiveRow]):
         return [row._replace(behind=max(0, end - row.position)) for row in super().told(answer)]
 
 
-@dataclass(eq=False, repr=False)
 class CommitArchive(DoneVerb):
     """Let retention wait for ``archive``, which has all of the log below ``position``.
 
@@ -86,7 +83,6 @@ class CommitArchive(DoneVerb):
     position: Annotated[int, Bounds(0, POSITION_MAX), "A position of the log"]
 
 
-@dataclass(eq=False, repr=False)
 class RemoveArchive(DoneVerb):
     """Let nobody wait for ``archive`` any more.
 
@@ -102,7 +98,6 @@ class RemoveArchive(DoneVerb):
     archive: ArchiveName
 
 
-@dataclass(eq=False, repr=False)
 class ShowFeatures(Verb[FeatureLevels]):
     """The levels, as the node that is asked knows them.
 
@@ -127,7 +122,6 @@ class ShowFeatures(Verb[FeatureLevels]):
         )
 
 
-@dataclass(eq=False, repr=False)
 class EnableFeatures(Verb[int]):
     """Put ``level`` in force, the highest one without; gives the level that is in force then.
 

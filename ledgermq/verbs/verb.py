@@ -1,6 +1,5 @@
 """Base of all verbs: a struct of arguments, which clients write and the broker reads.
 
-    @dataclass(eq=False, repr=False)
     class DeleteTopic(DoneVerb):
         '''Delete a topic, and what groups have consumed of it.'''
 
@@ -30,6 +29,7 @@ from typing import (
     NamedTuple,
     TypeVar,
     cast,
+    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
@@ -96,9 +96,9 @@ TopicName = Annotated[str, "Name of a topic"]
 GroupName = Annotated[str, "Name of a group"]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass_transform(eq_default=False)
 class Verb(Generic[Told]):
-    """One question or order to a broker, with its arguments.
+    """One question or order to a broker, with its arguments; each is a dataclass.
 
     Attributes:
         NAME: by which it is called.
@@ -113,6 +113,10 @@ class Verb(Generic[Told]):
     WIRE_NAMES: ClassVar[Mapping[str, str]] = NOTHING
     ROW: ClassVar[Callable[..., Any] | None] = None
     SHAPE: ClassVar[Mapping[str, str]] = NOTHING
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(eq=False, repr=False)(cls)
 
     @classmethod
     def shape(cls) -> Mapping[str, str]:
