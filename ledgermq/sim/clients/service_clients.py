@@ -33,9 +33,8 @@ from ledgermq.sim.checks.checker import CommittedMessage
 from ledgermq.sim.checks.service_checker import SentMessage, ServiceChecker
 from ledgermq.sim.checks.topic_checker import PREFIX, ChangingTopic, TopicChecker
 from ledgermq.sim.clients.producer import SimulatedProducer
-from ledgermq.sim.machine.clock import EPOCH_NS
 from ledgermq.sim.machine.consumer_port import Outcome
-from ledgermq.sim.machine.events import MS
+from ledgermq.sim.machine.events import EPOCH_NS, MS
 from ledgermq.sim.node import QUEUES, TOPIC, Node
 from ledgermq.sim.world import World
 from ledgermq.wire.send_frame import Sent
