@@ -129,7 +129,6 @@ class World:
         self._disks = Disks()
         self._stack = ExitStack()
         self._order: list[Node] = []
-        self._seen_grants: dict[NodeId, tuple[int, int]] = {}
 
     def __enter__(self) -> Self:
         memory = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None

@@ -143,7 +143,6 @@ class ShowGroup(Verb[GroupState]):
     group: GroupName
 
     def told(self, answer: Fields) -> GroupState:
-        """The group."""
         lag = rows(answer, "topics", lambda row: (text(row, "topic"), integer(row, "lag")))
         return read_row(GroupState, {**answer, "lag": dict(lag)})
 

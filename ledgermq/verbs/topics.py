@@ -133,7 +133,6 @@ class ShowTopic(Verb[TopicState]):
         return {**shape_of(TopicSettings), **others}
 
     def told(self, answer: Fields) -> TopicState:
-        """The topic."""
         queues = rows(answer, "queues", lambda row: read_row(QueueState, row))
         return TopicState(
             read_row(TopicSettings, answer),

@@ -110,7 +110,6 @@ class ShowFeatures(Verb[FeatureLevels]):
     NEEDS: ClassVar = shown(USER)
 
     def told(self, answer: Fields) -> FeatureLevels:
-        """The levels."""
         return FeatureLevels(
             str(answer.get("node")),
             str(answer.get("version")),
@@ -136,9 +135,7 @@ class EnableFeatures(Verb[int]):
     level: Annotated[int | None, Bounds(0, LEVEL_MAX), "A feature level"] = None
 
     def told(self, answer: Fields) -> int:
-        """The level in force."""
         return integer(answer, "in_force")
 
     def document(self, told: int) -> Json:
-        """The level in force."""
         return {"in_force": told}

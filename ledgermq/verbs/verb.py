@@ -156,11 +156,9 @@ class RowsVerb(Verb[list[Row]]):
     ROWS: ClassVar[tuple[str, Callable[..., Any]]]
 
     def told(self, answer: Fields) -> list[Row]:
-        """The rows."""
         return read_rows(self.ROWS, answer)
 
     def document(self, told: list[Row]) -> Json:
-        """The rows under their name."""
         return {self.ROWS[0]: as_json(told)}
 
 
@@ -185,14 +183,11 @@ class DoneVerb(Verb[None]):
 
     @classmethod
     def shape(cls) -> Mapping[str, str]:
-        """The word for what was done."""
         return {cls.DONE[0]: "string"}
 
-    def told(self, answer: Fields) -> None:
-        """Nothing."""
+    def told(self, answer: Fields) -> None: ...
 
     def document(self, told: None) -> Json:
-        """What it was done with."""
         return {self.DONE[0]: getattr(self, self.DONE[1])}
 
 

@@ -130,7 +130,6 @@ class EndTransaction(Verb[Ended]):
     offset: Annotated[int, Bounds(-1, NUMBER_MAX)] = -1
 
     def told(self, answer: Fields) -> Ended:
-        """What became of it."""
         word = answer.get("decision")
         if word not in Decision.__members__.values():
             raise ProtocolError("field missing or no decision", field="decision", value=word)

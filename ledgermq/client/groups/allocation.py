@@ -47,7 +47,6 @@ class ClusterQueue(TopicQueue):
 
     @property
     def group(self) -> str:
-        """The group of nodes that it is in."""
         return self._group
 
     @property

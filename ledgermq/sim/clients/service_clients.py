@@ -167,7 +167,6 @@ class Committer(ServiceClient):
         self._offset = 0
 
     def act(self) -> None:
-        """Consume a bit, and commit that."""
         if self.is_stopped:
             return
         end = self.world.checker.next_offset(TOPIC, self.queue_id)
@@ -255,7 +254,6 @@ class Canceller(ServiceClient):
         self._known += [one.unique_id for one in stored]
 
     def act(self) -> None:
-        """Cancel one."""
         if self.is_stopped:
             return
         if not self._known:
@@ -385,7 +383,6 @@ class Operator(ServiceClient):
         self._numbers = count()
 
     def act(self) -> None:
-        """One of all that operators do."""
         if self.is_stopped:
             return
         act = self.random.choice((self._topic, self._topic, self._group, self._lock))
@@ -468,7 +465,6 @@ class TopicChanger(ServiceClient):
         return self._own[:CURRENT]
 
     def act(self) -> None:
-        """One change."""
         if self.is_stopped:
             return
         name = self.random.choice(self.current)
