@@ -70,11 +70,11 @@ class Units:
         return folder if is_sharing else ""
 
     def _look_whether_divided(self, file: str) -> bool:
-        """Whether it takes long, and no fixture of it is for all of its tests."""
+        """Whether it takes long, and nothing of it is made, or read, once for all of its tests."""
         if self._of_file(file) < DIVIDED_FROM_S:
             return False
         text = (self._root / file).read_text()
-        return not any(shares in text for shares in ('scope="module"', "\nNODE = "))
+        return not any(shares in text for shares in ('scope="module"', "\nNODE = ", "\n@cache\n"))
 
 
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]

@@ -286,9 +286,11 @@ def test_long_files_are_divided_unless_their_tests_share_a_fixture(tmp_path: Pat
     (tmp_path / "alone.py").write_text("")
     (tmp_path / "sharing.py").write_text('@pytest.fixture(scope="module")')
     (tmp_path / "kit.py").write_text('import os\n\nNODE = {"groups": {}}\n')
+    (tmp_path / "cached.py").write_text("import os\n\n@cache\ndef trees() -> None: ...\n")
     (tmp_path / "short.py").write_text("")
     long = {"test_long": 30.0}
     seconds = {"alone.py": long, "sharing.py": long, "kit.py": long, "short.py": {"test_a": 0.6}}
+    seconds["cached.py"] = long
     spark = tmp_path / "tests" / "spark"
     spark.mkdir(parents=True)
     (spark / "test_sink.py").write_text("def test_long(spark: SparkSession) -> None: ...")
@@ -300,6 +302,7 @@ def test_long_files_are_divided_unless_their_tests_share_a_fixture(tmp_path: Pat
     assert units.unit("alone.py::test_long[1]") == "alone.py::test_long[1]"
     assert units.unit("sharing.py::test_long[1]") == "sharing.py"
     assert units.unit("kit.py::test_long[1]") == "kit.py"
+    assert units.unit("cached.py::test_long[1]") == "cached.py"
     assert units.unit("short.py::test_a") == "short.py"
     assert units.unit("tests/spark/test_sink.py::test_long") == "tests/spark/"
     assert units.unit(f"{cluster}::test_long") == f"{cluster}::test_long"
