@@ -32,12 +32,10 @@ class _Moves(RowsVerb[OffsetMove]):
     ROWS: ClassVar = "queues", OffsetMove
     SHAPE: ClassVar = {"group": "string", "done": "boolean", "queues": "array"}
 
-    group: str
-    dry_run: bool
-
     def document(self, told: list[OffsetMove]) -> Json:
         """All rows, and whether it was done."""
-        return {"group": self.group, "done": not self.dry_run, **super().document(told)}
+        asked = self.arguments()
+        return {"group": asked["group"], "done": not asked["dry_run"], **super().document(told)}
 
 
 class ResetOffsets(_Moves):
