@@ -85,6 +85,7 @@ class BrokerClient(Closing):
         return self._broker.as_of
 
     def close(self) -> None:
+        """Say goodbye to the node and close."""
         self._link.close()
 
 

@@ -88,6 +88,7 @@ class AdminOfGroups(BrokerClient):
         return told
 
     def close(self) -> None:
+        """Say goodbye to the nodes and close."""
         if self._several is not None:
             self._several.close()
         super().close()
@@ -154,6 +155,7 @@ class AsyncAdminOfGroups(AsyncBrokerClient):
         return told
 
     def close(self) -> None:
+        """Say goodbye to the nodes and close."""
         several, self._several = self._several, None
         if several is not None:
             several._close_at_once()

@@ -79,6 +79,7 @@ class AsyncClientsOfGroups(AsyncClosing, Generic[Client]):
         return await self.of(used)
 
     async def close(self) -> None:
+        """Close all."""
         clients = [*(client for _, client in self._clients.values()), *self._retired]
         self._clients.clear()
         self._retired.clear()
@@ -196,6 +197,7 @@ class AsyncGroupAdmins(AdminsByName[AsyncAdmin], AwaitsCalls, AsyncClosing):
         return {group.name: answer for group, answer in zip(groups, answers, strict=True)}
 
     async def close(self) -> None:
+        """Say goodbye to all nodes."""
         if self._begun is not None:
             await asyncio.to_thread(self._begun.close)
         self._close_at_once()

@@ -86,6 +86,7 @@ class ClientsOfGroups(Closing, Generic[Client]):
         return self.of(used.group.name)
 
     def close(self) -> None:
+        """Close all."""
         with self._lock:
             clients = [*(client for _, client in self._clients.values()), *self._retired]
             self._clients.clear()
@@ -251,6 +252,7 @@ class GroupAdmins(AdminsByName[Admin], MakesCalls, Closing):
         return found
 
     def close(self) -> None:
+        """Say goodbye to all nodes."""
         self._watch.close()
         for _, admin in self._admins.values():
             admin.close()

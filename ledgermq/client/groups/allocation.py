@@ -47,6 +47,7 @@ class ClusterQueue(TopicQueue):
 
     @property
     def group(self) -> str:
+        """The group of nodes that it is in."""
         return self._group
 
     @property
