@@ -27,7 +27,7 @@ from ledgermq.formats.index_file import IndexLayout
 from ledgermq.formats.records.host_address import encode_host
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
-from ledgermq.pipeline.jobs.derived_pieces import KEY, Piece, QueueRun, keys_path
+from ledgermq.pipeline.jobs.derived_pieces import KEY, Piece, QueueRun, keys_path, log_splits
 from ledgermq.pipeline.jobs.log_digests import (
     ReplicaLog,
     cells_between,
@@ -37,7 +37,6 @@ from ledgermq.pipeline.jobs.log_digests import (
 )
 from ledgermq.pipeline.jobs.rebuild_job import index_tasks
 from ledgermq.pipeline.queue_ranges import MessageRange
-from ledgermq.pipeline.source.log_splits import log_splits
 from ledgermq.pipeline.source.split_plan import RangeExtent, split_ranges
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.file_names import file_name

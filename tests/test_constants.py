@@ -11,6 +11,7 @@ import operator
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,16 @@ LITERALS_LEFT = {
 """Numbers of a format that are typed again: the settings are below the formats."""
 
 
+@cache
+def statements_of(path: Path) -> tuple[ast.stmt, ...]:
+    """The statements of a module, without what is within its functions and classes."""
+    statements = parsed(path.read_text()).body
+    for statement in statements:
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            statement.body = []
+    return tuple(statements)
+
+
 class Constants:
     """The constants of one module, each with what it stands for as far as reading tells.
 
@@ -66,7 +77,7 @@ class Constants:
         self._path = path
         self.found: dict[str, object] = {}
         self._names: dict[str, object] = {}
-        for statement in parsed(path.read_text()).body:
+        for statement in statements_of(path):
             if isinstance(statement, ast.ClassDef | ast.FunctionDef):
                 self._names[statement.name] = f"{path}:{statement.name}"
             if isinstance(statement, ast.ImportFrom):
@@ -166,8 +177,7 @@ def typed_again() -> set[tuple[str, str]]:
     for path in set(modules()) - set(codecs):
         if is_kernel(path):
             continue
-        statements = parsed(path.read_text()).body
-        for name, node in (pair for statement in statements for pair in assigned(statement)):
+        for name, node in (pair for one in statements_of(path) for pair in assigned(one)):
             typed = node.value if isinstance(node, ast.Constant) else None
             if any(name.strip("_").endswith(f"_{home}") for home in homes[typed]):
                 found.add((shown(path), name.strip("_")))

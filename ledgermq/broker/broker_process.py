@@ -18,10 +18,8 @@ from ledgermq.broker.cluster.home_questions import HomeLine, HomeQuestions
 from ledgermq.broker.pulls.cold_reads import ColdReads
 from ledgermq.broker.pulls.consume_service import ConsumeService
 from ledgermq.broker.pulls.consumers import ClientServices, Consumers, MakeConsumers
-from ledgermq.broker.reading.damage_reports import DamageReports
-from ledgermq.broker.reading.dispatcher_rest import DispatcherRest
 from ledgermq.broker.reading.readable_store import ReadableStore
-from ledgermq.broker.reading.store_upkeep import StoreUpkeep
+from ledgermq.broker.reading.store_upkeep import DamageReports, DispatcherRest, StoreUpkeep
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state.broker_tables import BrokerTables, PositionCheck
 from ledgermq.broker.state.state_log import StateLog

@@ -71,15 +71,6 @@ def optional_integer(arguments: Arguments, name: str, low: int, high: int) -> in
     return None if value is None else _checked(value, name, low, high)
 
 
-def optional_flag(arguments: Arguments, name: str) -> bool | None:
-    """The boolean called ``name``, ``None`` when it is left out.
-
-    Raises:
-        ProtocolError: it is no boolean.
-    """
-    return None if arguments.get(name) is None else flag(arguments, name)
-
-
 def fields(arguments: Arguments, name: str) -> dict[str, object]:
     """The object called ``name``, empty when it is left out.
 

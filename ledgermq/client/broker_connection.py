@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
 from typing import ClassVar, Self
 
 import zmq
@@ -146,12 +145,7 @@ class AsyncBrokerClient(Ending):
         self._requests = AsyncRequests(self._link, timeout_s=self._timeout_s)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
 

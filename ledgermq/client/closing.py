@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from inspect import Signature, iscoroutinefunction, isfunction
-from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Self
 
 from ledgermq.client.core.asked import AskedVerb
@@ -165,12 +164,7 @@ class Closing(Ending):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -181,10 +175,5 @@ class AsyncClosing(Ending):
     async def close(self) -> None:
         """Say goodbye, and close."""
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

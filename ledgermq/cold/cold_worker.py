@@ -19,8 +19,7 @@ import zmq
 
 from ledgermq.cold.cold_reader import ColdReader
 from ledgermq.cold.disk_cache import DiskCache
-from ledgermq.cold.same_log import SameLog
-from ledgermq.cold.sealed_end import SealedEnd
+from ledgermq.cold.same_log import SameLog, SealedEnd
 from ledgermq.cold.watched_place import WatchedPlace
 from ledgermq.ipc.counters import ColdCounter
 from ledgermq.ipc.cursor_page import Role

@@ -44,7 +44,6 @@ from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
-from ledgermq.store.dispatch_run import dispatch_log
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.config_file import BACKUP_SUFFIX, ConfigFile
 from ledgermq.store.files.disk_space import bytes_on_disk
@@ -56,7 +55,7 @@ from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.log_family import LogFamily, LogFolder, MappedLog
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.queues.dispatch_build import DispatchBuilder
+from ledgermq.store.queues.dispatch_build import DispatchBuilder, dispatch_log
 from ledgermq.store.queues.known_ends import known_queue_ends
 from ledgermq.store.queues.queue_end import find_end
 from ledgermq.store.queues.queue_ends import NAME as ENDS_NAME

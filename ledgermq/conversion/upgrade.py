@@ -30,13 +30,12 @@ from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.repair.rebuild import put_queue_ends
-from ledgermq.store.dispatch_run import dispatch_log
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.files.file_names import file_name, own_names
 from ledgermq.store.files.mapped_files import MappedFiles
 from ledgermq.store.log_family import LogFamily, LogFolder, MappedLog
 from ledgermq.store.queues.derived_files import load_derived_files
-from ledgermq.store.queues.dispatch_build import DispatchBuilder
+from ledgermq.store.queues.dispatch_build import DispatchBuilder, dispatch_log
 from ledgermq.store.queues.known_ends import known_queue_ends
 from ledgermq.store.queues.queue_files import found_file_size
 from ledgermq.store.queues.unsure_queues import unsure_queues

@@ -20,7 +20,7 @@ import psutil
 from ledgermq.conversion.last_backup import STREAM_NAME, read_last_backup
 from ledgermq.daemon.directory_check import found_store
 from ledgermq.doctor.finding import Check, Diagnosis, fail, ok, warn
-from ledgermq.doctor.kernel_questions import asked
+from ledgermq.doctor.host_checks import asked
 from ledgermq.doctor.subject import Subject, nearest
 from ledgermq.hosts.accounts import account_name
 from ledgermq.members.roster import RosterFile

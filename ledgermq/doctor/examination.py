@@ -9,13 +9,12 @@ from pathlib import Path
 
 from ledgermq.doctor.disk_checks import disk_checks, store_checks
 from ledgermq.doctor.finding import PARTS, Check, Diagnosis, fail, ok, warn
-from ledgermq.doctor.host_checks import host_checks, port_checks
-from ledgermq.doctor.kernel_questions import asked
+from ledgermq.doctor.host_checks import asked, host_checks, port_checks
 from ledgermq.doctor.peer_checks import peer_checks
 from ledgermq.doctor.settings_checks import key_checks, read_checked, settings_checks
 from ledgermq.doctor.subject import Subject, way_in
 from ledgermq.hosts.accounts import account_name
-from ledgermq.members.level_report import read_levels
+from ledgermq.members.reports import read_levels
 from ledgermq.model.config.amounts import size_text
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.features import MemberLevel, described, holding_back, version_of

@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,6 @@ from typing import NamedTuple
 import psutil
 
 from ledgermq.doctor.finding import Check, Diagnosis, ok, warn
-from ledgermq.doctor.kernel_questions import asked
 from ledgermq.doctor.subject import Subject
 from ledgermq.formats.kernels import kernel
 from ledgermq.members.peer_addresses import parse_peer
@@ -25,6 +24,28 @@ from ledgermq.model.config.settings_rules import HTTP_UNIX
 from ledgermq.model.errors import LedgerError
 from ledgermq.process.systemd.port_addresses import ANYWHERE, VIP_SETTING, addresses_by_setting
 from ledgermq.process.systemd.systemd_tools import listening_units
+
+
+def asked(name: str, what: str, look: Callable[[], Diagnosis]) -> Diagnosis:
+    """What ``look`` finds with the kernel's help; a warning where this process may not have it.
+
+    Containers refuse calls, and hide files of ``/proc`` and ``/sys`` or show empty ones.
+
+    Args:
+        name: of the check.
+        what: the kernel is asked for.
+    """
+    try:
+        return look()
+    except (OSError, psutil.Error, LookupError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        return warn(
+            name,
+            f"not measured: this container may not ask the kernel for {what} ({reason})",
+            limit="measured",
+            change="nothing, for the node works without; or run doctor on the host itself, as root",
+        )
+
 
 KERNEL_MIN = (5, 10)
 CPUS_MIN = 2

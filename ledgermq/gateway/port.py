@@ -11,10 +11,9 @@ from ledgermq.broker.pulls.pull_answers import Answer
 from ledgermq.broker.pulls.pull_service import PullService
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_requests import Reply
-from ledgermq.gateway.administration.broker_codes import AclCodes, BrokerCodes
+from ledgermq.gateway.administration.broker_codes import AclCodes, BrokerCodes, SlaveCodes
 from ledgermq.gateway.administration.group_codes import ConsumerCodes, GroupCodes
 from ledgermq.gateway.administration.queue_figures import QueueFigures
-from ledgermq.gateway.administration.slave_codes import SlaveCodes
 from ledgermq.gateway.administration.topic_codes import QueueCodes, TopicCodes
 from ledgermq.gateway.changes import Changes
 from ledgermq.gateway.clients.callbacks import ClientRequests

@@ -17,11 +17,9 @@ from ledgermq.broker.pulls.cold_reads import ColdReads
 from ledgermq.broker.pulls.pull_answers import Answer
 from ledgermq.broker.pulls.pull_service import PullService
 from ledgermq.broker.reading.applied_tables import AppliedTables
-from ledgermq.broker.reading.damage_reports import DamageReports
-from ledgermq.broker.reading.dispatcher_rest import DispatcherRest
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.reading.readable_store import ReadableStore
-from ledgermq.broker.reading.store_upkeep import StoreUpkeep
+from ledgermq.broker.reading.store_upkeep import DamageReports, DispatcherRest, StoreUpkeep
 from ledgermq.broker.state.state_reader import StateReader
 from ledgermq.gateway.clients.client_table import ClientTable
 from ledgermq.gateway.consuming.pull_codes import PullCodes

@@ -7,7 +7,7 @@ is now, and not a count since the node was started, says so.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableSequence
-from enum import IntEnum, auto
+from enum import IntEnum
 
 from ledgermq.ipc.cursor_page import COUNTERS_MAX, PORTS, Role
 
@@ -29,65 +29,31 @@ class RaftCounter(IntEnum):
     So are the lags of a mirror; on other nodes, they and ``MIRRORED_BYTES`` are 0.
     """
 
-    ELECTIONS = 0
-    GRANTS = auto()
-    COMMITS = auto()
-    ORDERS_REFUSED = auto()
-    MESSAGES_SENT = auto()
-    MESSAGES_RECEIVED = auto()
-    MESSAGES_UNSENT = auto()
-    MESSAGES_REFUSED = auto()
-    ENTRIES_SENT = auto()
-    ENTRIES_RECEIVED = auto()
-    SHIPPED_BYTES_SENT = auto()
-    SHIPPED_BYTES_RECEIVED = auto()
-    MEMBERS_LEVEL = auto()
-    SCRUBBED_BYTES = auto()
-    DAMAGED_ENTRIES = auto()
-    REPAIRED_ENTRIES = auto()
-    REPAIRED_BYTES = auto()
-    LEANS_ON_WITNESS = auto()
-    COPIES = auto()
-    MIRRORED_BYTES = auto()
-    MIRROR_LAG_MESSAGES = auto()
-    MIRROR_LAG_BYTES = auto()
-    MIRROR_LAG_SECONDS = auto()
+    (
+        ELECTIONS, GRANTS, COMMITS, ORDERS_REFUSED, MESSAGES_SENT, MESSAGES_RECEIVED,
+        MESSAGES_UNSENT, MESSAGES_REFUSED, ENTRIES_SENT, ENTRIES_RECEIVED,
+        SHIPPED_BYTES_SENT, SHIPPED_BYTES_RECEIVED, MEMBERS_LEVEL, SCRUBBED_BYTES,
+        DAMAGED_ENTRIES, REPAIRED_ENTRIES, REPAIRED_BYTES, LEANS_ON_WITNESS, COPIES,
+        MIRRORED_BYTES, MIRROR_LAG_MESSAGES, MIRROR_LAG_BYTES, MIRROR_LAG_SECONDS,
+    ) = range(23)  # fmt: skip
 
 
 class WriterCounter(IntEnum):
     """Counters of the writer; ``SESSIONS`` is how many there are now."""
 
-    MESSAGES = 0
-    BYTES = auto()
-    FRAMES = auto()
-    REFUSED = auto()
-    UNANSWERABLE = auto()
-    SESSIONS = auto()
-    RESENT_FOUND = auto()
-    TURNS = auto()
-    ENTRIES = auto()
-    DENIED = auto()
-    THROTTLED = auto()
-    DUPLICATES = auto()
-    CONNECTIONS_ENDED = auto()
-    SESSIONS_DISPLACED = auto()
+    (
+        MESSAGES, BYTES, FRAMES, REFUSED, UNANSWERABLE, SESSIONS, RESENT_FOUND, TURNS,
+        ENTRIES, DENIED, THROTTLED, DUPLICATES, CONNECTIONS_ENDED, SESSIONS_DISPLACED,
+    ) = range(14)  # fmt: skip
 
 
 class DispatcherCounter(IntEnum):
     """Counters of the dispatcher."""
 
-    MESSAGES = 0
-    BYTES = auto()
-    SPANS = auto()
-    UNITS = auto()
-    KEYS = auto()
-    FLUSHES = auto()
-    SKIPPED = auto()
-    GAPS = auto()
-    TRUNCATED = auto()
-    SCRUBBED_BYTES = auto()
-    REPAIRED_UNITS = auto()
-    REPAIRED_INDEX_FILES = auto()
+    (
+        MESSAGES, BYTES, SPANS, UNITS, KEYS, FLUSHES, SKIPPED, GAPS, TRUNCATED,
+        SCRUBBED_BYTES, REPAIRED_UNITS, REPAIRED_INDEX_FILES,
+    ) = range(12)  # fmt: skip
 
 
 class BrokerCounter(IntEnum):
@@ -115,63 +81,20 @@ class BrokerCounter(IntEnum):
     refused, since nobody has heard the home for too long.
     """
 
-    PULLS = 0
-    MESSAGES = auto()
-    BYTES = auto()
-    HELD = auto()
-    REFUSED = auto()
-    CALLS = auto()
-    SESSIONS = auto()
-    UNANSWERABLE = auto()
-    WAKES = auto()
-    SERVES_TERM = auto()
-    TABLES_TERM = auto()
-    SERVICES_TERM = auto()
-    DENIED = auto()
-    THROTTLED = auto()
-    SLOW_REFUSED = auto()
-    ANSWERS_BYTES = auto()
-    DELAYED_WAITING = auto()
-    DELAYED_DELIVERED = auto()
-    TIMERS_WAITING = auto()
-    TIMERS_DELIVERED = auto()
-    TIMERS_CANCELLED = auto()
-    HALF_MESSAGES_WAITING = auto()
-    HALF_MESSAGES_DISCARDED = auto()
-    TRANSACTIONS_COMMITTED = auto()
-    TRANSACTIONS_ROLLED_BACK = auto()
-    TRANSACTIONS_CHECKED = auto()
-    MESSAGES_RETRIED = auto()
-    MESSAGES_DEAD = auto()
-    DEAD_LETTERS_REPLAYED = auto()
-    MESSAGES_FILTERED_OUT = auto()
-    EXPRESSIONS_EVALUATED = auto()
-    GROUPS_CONSUMING = auto()
-    GROUPS_DIFFERING = auto()
-    GROUP_CHANGES = auto()
-    MEMBERS = auto()
-    MEMBERS_LOST = auto()
-    QUEUE_LOCKS = auto()
-    OFFSET_COMMITS = auto()
-    MOVES_MENDED = auto()
-    SINK_BATCHES = auto()
-    SINK_ROWS = auto()
-    ARCHIVES = auto()
-    ARCHIVED_POSITION = auto()
-    REQUESTS_FAILED = auto()
-    TABLES_AT = auto()
-    TABLES_HELD_UP = auto()
-    CONNECTIONS_ENDED = auto()
-    HOLDS_DISPLACED = auto()
-    POISON_MESSAGES = auto()
-    SESSIONS_DISPLACED = auto()
-    CREATIONS_REFUSED = auto()
-    FEATURE_LEVEL = auto()
-    LEVEL_NEEDED = auto()
-    LEVEL_TO_ENABLE = auto()
-    REGISTERED_BROKERS = auto()
-    CLUSTER_CURRENT_AT = auto()
-    CLUSTER_RIGHTS_TOO_OLD = auto()
+    (
+        PULLS, MESSAGES, BYTES, HELD, REFUSED, CALLS, SESSIONS, UNANSWERABLE, WAKES,
+        SERVES_TERM, TABLES_TERM, SERVICES_TERM, DENIED, THROTTLED, SLOW_REFUSED,
+        ANSWERS_BYTES, DELAYED_WAITING, DELAYED_DELIVERED, TIMERS_WAITING,
+        TIMERS_DELIVERED, TIMERS_CANCELLED, HALF_MESSAGES_WAITING,
+        HALF_MESSAGES_DISCARDED, TRANSACTIONS_COMMITTED, TRANSACTIONS_ROLLED_BACK,
+        TRANSACTIONS_CHECKED, MESSAGES_RETRIED, MESSAGES_DEAD, DEAD_LETTERS_REPLAYED,
+        MESSAGES_FILTERED_OUT, EXPRESSIONS_EVALUATED, GROUPS_CONSUMING, GROUPS_DIFFERING,
+        GROUP_CHANGES, MEMBERS, MEMBERS_LOST, QUEUE_LOCKS, OFFSET_COMMITS, MOVES_MENDED,
+        SINK_BATCHES, SINK_ROWS, ARCHIVES, ARCHIVED_POSITION, REQUESTS_FAILED, TABLES_AT,
+        TABLES_HELD_UP, CONNECTIONS_ENDED, HOLDS_DISPLACED, POISON_MESSAGES,
+        SESSIONS_DISPLACED, CREATIONS_REFUSED, FEATURE_LEVEL, LEVEL_NEEDED,
+        LEVEL_TO_ENABLE, REGISTERED_BROKERS, CLUSTER_CURRENT_AT, CLUSTER_RIGHTS_TOO_OLD,
+    ) = range(57)  # fmt: skip
 
 
 class ObserverCounter(IntEnum):
@@ -181,17 +104,10 @@ class ObserverCounter(IntEnum):
     ``MIRROR_BYTES`` were given to mirrors of other sites, and ``REQUESTS_FAILED`` have met a bug.
     """
 
-    CONNECTIONS = 0
-    REQUESTS = auto()
-    SCRAPES = auto()
-    SCRAPES_FAILED = auto()
-    REFUSED = auto()
-    DENIED = auto()
-    API_CALLS = auto()
-    API_CHANGES = auto()
-    API_FAILED = auto()
-    MIRROR_BYTES = auto()
-    REQUESTS_FAILED = auto()
+    (
+        CONNECTIONS, REQUESTS, SCRAPES, SCRAPES_FAILED, REFUSED, DENIED, API_CALLS,
+        API_CHANGES, API_FAILED, MIRROR_BYTES, REQUESTS_FAILED,
+    ) = range(11)  # fmt: skip
 
 
 class GrpcCounter(IntEnum):
@@ -201,17 +117,10 @@ class GrpcCounter(IntEnum):
     calls were handed on to the leader, and ``REQUESTS_FAILED`` have met a bug.
     """
 
-    CONNECTIONS = 0
-    CLIENTS = auto()
-    CALLS = auto()
-    CALLS_REFUSED = auto()
-    MESSAGES = auto()
-    REFUSED = auto()
-    DENIED = auto()
-    THROTTLED = auto()
-    RELAYED = auto()
-    CHECKS = auto()
-    REQUESTS_FAILED = auto()
+    (
+        CONNECTIONS, CLIENTS, CALLS, CALLS_REFUSED, MESSAGES, REFUSED, DENIED, THROTTLED,
+        RELAYED, CHECKS, REQUESTS_FAILED,
+    ) = range(11)  # fmt: skip
 
 
 class ColdCounter(IntEnum):
@@ -221,20 +130,10 @@ class ColdCounter(IntEnum):
     the log; 0 while nobody knows.
     """
 
-    AWAY_SINCE = 0
-    CACHE_BYTES = auto()
-    PULLS = auto()
-    PULLS_FAILED = auto()
-    GONE = auto()
-    MESSAGES = auto()
-    BYTES = auto()
-    PLACE_READS = auto()
-    PLACE_BYTES = auto()
-    PLACE_REFUSED = auto()
-    DAMAGED = auto()
-    READ_AHEAD = auto()
-    REQUESTS_FAILED = auto()
-    SEALED_POSITION = auto()
+    (
+        AWAY_SINCE, CACHE_BYTES, PULLS, PULLS_FAILED, GONE, MESSAGES, BYTES, PLACE_READS,
+        PLACE_BYTES, PLACE_REFUSED, DAMAGED, READ_AHEAD, REQUESTS_FAILED, SEALED_POSITION,
+    ) = range(14)  # fmt: skip
 
 
 class SlavesCounter(IntEnum):
@@ -243,11 +142,9 @@ class SlavesCounter(IntEnum):
     room, or asked for what cannot be sent.
     """
 
-    CONNECTIONS = 0
-    BEHIND_BYTES = auto()
-    BYTES = auto()
-    REFUSED = auto()
-    REQUESTS_FAILED = auto()
+    (
+        CONNECTIONS, BEHIND_BYTES, BYTES, REFUSED, REQUESTS_FAILED,
+    ) = range(5)  # fmt: skip
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -38,10 +39,35 @@ from ledgermq.pipeline.columns.row_filter import LIMITED, Limits, RowFilter, at_
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue
 from ledgermq.pipeline.source.file_source import FileSource, steady
 from ledgermq.pipeline.source.row_source import RowSource, chosen_ranges, open_source, open_to_plan
-from ledgermq.pipeline.source.sent_ahead import sent_ahead
 from ledgermq.pipeline.source_options import SourceOptions
 
 logger = logging.getLogger(__name__)
+
+_BUFFER_SIZE = 65_536
+"""Spark's own, where ``spark.buffer.size`` says nothing else."""
+
+_BUFFERS_IN_TAIL = 2
+_BUFFERS_IN_BATCH = 16
+
+
+def sent_ahead(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order; the last ones of a large batch come as a batch of their own.
+
+    Spark's worker writes batches through a buffer that it does not flush in between. What is left
+    of a batch there, the short columns behind the bodies, keeps the JVM waiting until the next one
+    is made, so that Python and JVM would take turns. A few rows behind it push it out.
+    """
+    buffer_size = int(os.environ.get("SPARK_BUFFER_SIZE", _BUFFER_SIZE))
+    for batch in batches:
+        size, rows = batch.nbytes, batch.num_rows
+        tail = -(-_BUFFERS_IN_TAIL * buffer_size * rows // size) if size else rows
+        if size < _BUFFERS_IN_BATCH * buffer_size or tail >= rows:
+            yield batch
+            continue
+        yield batch.slice(0, rows - tail)
+        yield batch.slice(rows - tail)
+
+
 Parts = list[tuple[MessageRange, ...]]
 NEVER_NULL = LIMITED | {"topic", "sysFlag", "flag", "body", "bornTimestamp", "bodyCrc", "crcOk"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,8 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, framed_id
-from ledgermq.client.schemas.typed_bodies import CODECS_MAX, schema_id
-from ledgermq.client.schemas.value_tree import value_tree
+from ledgermq.client.schemas.typed_bodies import CODECS_MAX, schema_id, value_tree
 from ledgermq.model.errors import BodyUnreadableError, ConfigError
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY
 from ledgermq.pipeline.columns.message_schema import (

@@ -223,7 +223,6 @@ class DatedFormatter(LineFormatter):
     """The line with time and level in front, for a stderr that somebody reads."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line; a traceback follows on lines of its own."""
         return f"{_time(record)} {record.levelname} {super().format(record)}"
 
 
@@ -232,7 +231,6 @@ class LeveledFormatter(LineFormatter):
     the journal has its own clock."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line; a traceback follows on lines of its own."""
         prefix = f"<{priority(record.levelno)}>"
         return "\n".join(prefix + part for part in super().format(record).split("\n"))
 

@@ -21,7 +21,7 @@ from ledgermq.ipc.cursor_page import LogCursor, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.orders import Damaged, Repaired
 from ledgermq.ipc.page_slots import HeldBy
-from ledgermq.members.damage_report import LISTED_MAX, DamageStatus, write_report
+from ledgermq.members.reports import LISTED_MAX, DamageStatus, write_report
 from ledgermq.members.roster import Roster, roster_of
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError

@@ -19,7 +19,7 @@ from ledgermq.members.roster import check_address, is_node_id
 from ledgermq.model.errors import BusyError, ConfigError, ProtocolError
 from ledgermq.model.features import LEVEL, LEVEL_OF_BODILESS
 from ledgermq.model.ids import NodeId
-from ledgermq.process.polled_control import PolledControl
+from ledgermq.process.control import PolledControl
 from ledgermq.raft.core import RaftCore
 from ledgermq.raft.effects import Effects
 from ledgermq.raft.membership import Membership

@@ -13,7 +13,7 @@ from pathlib import Path
 from ledgermq.ipc.counters import BrokerCounter, Counts, RaftCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.page_slots import HeldBy, Proof, SpaceState
-from ledgermq.members.level_report import write_levels
+from ledgermq.members.reports import write_levels
 from ledgermq.model.config.amounts import amount
 from ledgermq.model.config.settings import RetentionSection, Settings
 from ledgermq.model.events import Event

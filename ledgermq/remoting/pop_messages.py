@@ -19,8 +19,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from ledgermq.model.errors import ProtocolError
-from ledgermq.remoting.body_fields import json_field, objects_in
-from ledgermq.remoting.fields import Fields, flag, int32, int64, text
+from ledgermq.remoting.fields import Fields, flag, int32, int64, json_field, objects_in, text
 from ledgermq.remoting.pull_request import TAG
 
 FROM_MAX = 1

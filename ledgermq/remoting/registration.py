@@ -20,9 +20,17 @@ from typing import NamedTuple
 
 from ledgermq.formats.records.message import CRC_MASK
 from ledgermq.model.errors import ProtocolError
-from ledgermq.remoting.body_fields import json_field
 from ledgermq.remoting.fastjson import decode_body, encode_body
-from ledgermq.remoting.fields import INT32_MAX, INT64_MAX, Fields, flag, int32, int64, text
+from ledgermq.remoting.fields import (
+    INT32_MAX,
+    INT64_MAX,
+    Fields,
+    flag,
+    int32,
+    int64,
+    json_field,
+    text,
+)
 
 REGISTRATION_SIZE_MAX = 4 * 1024 * 1024
 """Bytes of a body, as it came and decompressed: more than 20,000 topics in JSON."""

@@ -29,11 +29,9 @@ from ledgermq.rules.tables.topics import TopicTable
 from ledgermq.sessions.client_rights import AccessGate
 from ledgermq.sessions.client_socket import ClientSocket
 from ledgermq.sim.machine.client_port import CLIENTS_SOURCE, ClientPort
-from ledgermq.sim.machine.clock import NodeClock
 from ledgermq.sim.machine.compared_line import ComparedLine, compared_line
 from ledgermq.sim.machine.disk import Disk
-from ledgermq.sim.machine.events import Events
-from ledgermq.sim.machine.inline_executor import InlineExecutor
+from ledgermq.sim.machine.events import Events, NodeClock
 from ledgermq.sim.machine.log_flusher import FlusherMaker
 from ledgermq.sim.machine.network import (
     FEED_SOURCE,
@@ -44,7 +42,7 @@ from ledgermq.sim.machine.network import (
     Network,
     PeersEnd,
 )
-from ledgermq.sim.machine.process import Process, SimulatedBell, SimulatedInbox
+from ledgermq.sim.machine.process import InlineExecutor, Process, SimulatedBell, SimulatedInbox
 from ledgermq.sim.readers import ROLES, Readers
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.files.store_paths import StorePaths

@@ -13,9 +13,8 @@ from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.raft.roles.witness import KEEPS_NOTHING, WitnessState
 from ledgermq.raft_node.witness.witness_file import WitnessFile
 from ledgermq.raft_node.witness.witness_process import WitnessWorker
-from ledgermq.sim.machine.clock import NodeClock
 from ledgermq.sim.machine.disk import Disk
-from ledgermq.sim.machine.events import Events
+from ledgermq.sim.machine.events import Events, NodeClock
 from ledgermq.sim.machine.network import PEERS_SOURCE, Network, PeersEnd
 from ledgermq.sim.machine.process import Process, SimulatedInbox
 from ledgermq.store.files.store_paths import StorePaths

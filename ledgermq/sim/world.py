@@ -37,9 +37,8 @@ from ledgermq.sim.checks.checker import Checker, NodeEntry
 from ledgermq.sim.checks.observer import Holder, Observer, WitnessObserver
 from ledgermq.sim.checks.settled import QUEUE_FILE_SIZE
 from ledgermq.sim.clients.producer import SimulatedProducer
-from ledgermq.sim.machine.clock import NodeClock
 from ledgermq.sim.machine.disk import PAGE_SIZE, Disk, Disks
-from ledgermq.sim.machine.events import MS, Events
+from ledgermq.sim.machine.events import MS, Events, NodeClock
 from ledgermq.sim.machine.network import Network, Weather
 from ledgermq.sim.node import Node, runtime_folder
 from ledgermq.sim.witness_node import WitnessNode
@@ -130,7 +129,6 @@ class World:
         self._disks = Disks()
         self._stack = ExitStack()
         self._order: list[Node] = []
-        self._seen_grants: dict[NodeId, tuple[int, int]] = {}
 
     def __enter__(self) -> Self:
         memory = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None

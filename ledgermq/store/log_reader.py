@@ -107,7 +107,6 @@ class LogReader(MappedLog):
         self._found_end = None
 
     def close(self) -> None:
-        """Let go of the maps; views that are held stay valid."""
         super().close()
         if self.index_files is not None:
             self.index_files.close()

@@ -48,11 +48,6 @@ class LogView(MappedLog):
         return cls(StorePaths.of(settings).log)
 
     def refresh(self) -> None:
-        """Look again which files there are.
-
-        Raises:
-            CorruptLogError: a stray file, another size, a gap.
-        """
         self._last = None
         super().refresh()
 

@@ -6,7 +6,6 @@ import json
 import secrets
 import subprocess
 import sys
-from types import TracebackType
 from typing import Any, Self
 
 from ledgermq.model.errors import LedgerError
@@ -100,12 +99,7 @@ class LocalBroker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _ask(self, order: str) -> dict[str, Any]:

@@ -123,11 +123,6 @@ class ElectedLink(HaLink):
         return self._elected.confirmed if self._waits_for_all else -1
 
     def begin(self, position: int) -> None:
-        """Ask for what follows ``position``.
-
-        Raises:
-            UnreachableError: the connection has ended.
-        """
         self._frames = self._elected = ElectedFrameReader(position)
         self._begun = position
         self.report(position)

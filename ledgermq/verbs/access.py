@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from ledgermq.verbs.answers import Fields, fields_of
@@ -13,10 +13,10 @@ from ledgermq.verbs.verb import DoneVerb, Json, Key, RowsVerb, Told, Verb
 Mode = Literal["add", "alter", "set"]
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class OfCluster(Verb[Told]):
     """A change that may be for all groups of the cluster, whose home the node's group has to be."""
 
+    _: KW_ONLY
     cluster: bool = False
 
     def arguments(self) -> Json:
@@ -72,7 +72,6 @@ UserFields = Annotated[
 ]
 
 
-@dataclass(eq=False, repr=False)
 class ListUsers(RowsVerb[UserRow]):
     """All users by name.
 
@@ -85,7 +84,6 @@ class ListUsers(RowsVerb[UserRow]):
     ROWS: ClassVar = "users", UserRow
 
 
-@dataclass(eq=False, repr=False)
 class SetUser(OfCluster[UserRow]):
     """Add a user, or alter those fields of one; in force when this returns.
 
@@ -117,7 +115,6 @@ class SetUser(OfCluster[UserRow]):
         return read_row(UserRow, fields_of(answer, "user"))
 
 
-@dataclass(eq=False, repr=False)
 class RemoveUser(OfCluster[None], DoneVerb):
     """Have no such user any more; its connections are refused everything from now on.
 
@@ -133,7 +130,6 @@ class RemoveUser(OfCluster[None], DoneVerb):
     user: UserName
 
 
-@dataclass(eq=False, repr=False)
 class ListQuotas(RowsVerb[QuotaRow]):
     """All quotas that are no settings, by owner.
 
@@ -150,7 +146,6 @@ _A_SECOND = "A second; 0: no limit"
 _QUOTA_NAMES = {name: wire for name, wire in wire_names(QuotaRow).items() if name != wire}
 
 
-@dataclass(eq=False, repr=False)
 class SetQuota(OfCluster[QuotaRow]):
     """Give an owner a quota of its own; in force when this returns.
 
@@ -183,7 +178,6 @@ class SetQuota(OfCluster[QuotaRow]):
         return {**told, "fields": numbers}
 
 
-@dataclass(eq=False, repr=False)
 class RemoveQuota(OfCluster[None], DoneVerb):
     """Let the settings hold for ``owner`` again.
 

@@ -181,7 +181,6 @@ class _KnownCluster(Verb[ClusterView]):
         return found
 
 
-@dataclass(eq=False, repr=False)
 class ShowCluster(_ShownCluster):
     """What the node knows; None where its group belongs to no cluster.
 
@@ -193,7 +192,6 @@ class ShowCluster(_ShownCluster):
     NEEDS: ClassVar = shown(USER)
 
 
-@dataclass(eq=False, repr=False)
 class ShowOwnKey(Verb[OwnGroup]):
     """The group's name, and the public key by which it would be certified as a home.
 
@@ -207,7 +205,6 @@ class ShowOwnKey(Verb[OwnGroup]):
     ROW: ClassVar = OwnGroup
 
 
-@dataclass(eq=False, repr=False)
 class BeginCluster(_KnownCluster):
     """Begin a cluster whose home is the node's group.
 
@@ -225,7 +222,6 @@ class BeginCluster(_KnownCluster):
     nodes: Nodes
 
 
-@dataclass(eq=False, repr=False)
 class JoinCluster(BeginCluster):
     """Have the node's group belong to a cluster whose home has these nodes.
 
@@ -237,7 +233,6 @@ class JoinCluster(BeginCluster):
     NAME: ClassVar = "cluster_join"
 
 
-@dataclass(eq=False, repr=False)
 class LeaveCluster(_ShownCluster):
     """Have the node's group belong to no cluster.
 
@@ -250,7 +245,6 @@ class LeaveCluster(_ShownCluster):
     NEEDS: ClassVar = CHANGE
 
 
-@dataclass(eq=False, repr=False)
 class HandHomeOver(_KnownCluster):
     """Have another group be the home, in the place of the node's group.
 
@@ -269,7 +263,6 @@ class HandHomeOver(_KnownCluster):
     group: ClusterGroupName
 
 
-@dataclass(eq=False, repr=False)
 class TakeHomeOver(_KnownCluster):
     """Have the node's group be the home, by a certificate of the root key.
 
@@ -283,7 +276,6 @@ class TakeHomeOver(_KnownCluster):
     chain: Chain
 
 
-@dataclass(eq=False, repr=False)
 class SetClusterGroup(_KnownCluster):
     """Have a group in the cluster, whose home the node's group is.
 
@@ -304,7 +296,6 @@ class SetClusterGroup(_KnownCluster):
     user: Annotated[str | None, "Who asks for the group"] = None
 
 
-@dataclass(eq=False, repr=False)
 class RemoveClusterGroup(_KnownCluster):
     """Have no such group in the cluster, whose home the node's group is.
 
@@ -318,7 +309,6 @@ class RemoveClusterGroup(_KnownCluster):
     group: ClusterGroupName
 
 
-@dataclass(eq=False, repr=False)
 class SetGroupPhase(Verb[SharesLeft]):
     """Close some of a group's topics for producers, or open them; how many are left to be.
 
@@ -339,7 +329,6 @@ class SetGroupPhase(Verb[SharesLeft]):
     is_open: Annotated[bool, "Open them"] = False
 
 
-@dataclass(eq=False, repr=False)
 class ShowRemains(Verb[GroupRemains]):
     """What the node's group takes yet, and what waits in it, from behind a command of its log.
 
@@ -358,7 +347,6 @@ class _TopicOver(Verb[TopicOverGroups]):
     ROW: ClassVar = TopicOverGroups
 
 
-@dataclass(eq=False, repr=False)
 class ShowTopicGroups(_TopicOver):
     """What the node knows of a topic over groups.
 
@@ -381,7 +369,6 @@ class TopicPromised:
     order: Annotated[bool | None, "An order topic in its groups"] = None
 
 
-@dataclass(eq=False, repr=False)
 class SetTopicGroups(TopicPromised, _TopicOver):
     """Have a topic over groups of the cluster, or with ``spread`` over more of them.
 
@@ -417,7 +404,6 @@ class SetTopicGroups(TopicPromised, _TopicOver):
     closed: Annotated[bool | None, "New ones take nothing"] = None
 
 
-@dataclass(eq=False, repr=False)
 class AlterTopicGroups(TopicPromised, _TopicOver):
     """Have a topic over groups promise something else; what is left out stays as it is.
 
@@ -432,7 +418,6 @@ class AlterTopicGroups(TopicPromised, _TopicOver):
     topic: TopicName
 
 
-@dataclass(eq=False, repr=False)
 class SetTopicPhase(_TopicOver):
     """Close a topic for producers in all of its groups, or open it, by one change of its row.
 
@@ -451,7 +436,6 @@ class SetTopicPhase(_TopicOver):
     is_open: Annotated[bool, "Open it"] = False
 
 
-@dataclass(eq=False, repr=False)
 class ReleaseTopic(DoneVerb):
     """Have a topic over no groups any more: each keeps what it has of it as its own.
 

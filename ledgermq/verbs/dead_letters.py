@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from types import MappingProxyType
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -51,7 +51,6 @@ class ReplayedLetters(NamedTuple):
     left: list[int]
 
 
-@dataclass(eq=False, repr=False)
 class ShowDeadLetters(RowsVerb[DeadLetterQueue]):
     """The queues of the group's dead letters: one, or none while it has none.
 
@@ -66,7 +65,6 @@ class ShowDeadLetters(RowsVerb[DeadLetterQueue]):
     group: GroupName
 
 
-@dataclass(eq=False, repr=False)
 class ReplayDeadLetters(Verb[ReplayedLetters]):
     """Give dead letters of a queue to the group once more; each becomes one message.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from typing import Annotated, ClassVar, NamedTuple
 
 from ledgermq.model.rights import Right
@@ -118,7 +118,6 @@ GroupFields = Annotated[
 """RocketMQ's names."""
 
 
-@dataclass(eq=False, repr=False)
 class ListGroups(PageVerb[GroupRow]):
     """Groups by name, also those of which only offsets are known; whether there are more."""
 
@@ -130,7 +129,6 @@ class ListGroups(PageVerb[GroupRow]):
     after: str | None = None
 
 
-@dataclass(eq=False, repr=False)
 class ShowGroup(Verb[GroupState]):
     """One group: its settings, its lag, its members.
 
@@ -145,12 +143,10 @@ class ShowGroup(Verb[GroupState]):
     group: GroupName
 
     def told(self, answer: Fields) -> GroupState:
-        """The group."""
         lag = rows(answer, "topics", lambda row: (text(row, "topic"), integer(row, "lag")))
         return read_row(GroupState, {**answer, "lag": dict(lag)})
 
 
-@dataclass(eq=False, repr=False)
 class CreateGroup(Verb[GroupRow]):
     """Create a group.
 
@@ -170,7 +166,6 @@ class CreateGroup(Verb[GroupRow]):
     fields: GroupFields = field(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
 class AlterGroup(Verb[GroupRow]):
     """Change the fields that are given; ``consumeEnable: False`` stops its pulls.
 
@@ -188,7 +183,6 @@ class AlterGroup(Verb[GroupRow]):
     fields: GroupFields = field(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
 class DeleteGroup(DoneVerb):
     """Delete a group.
 
@@ -213,7 +207,6 @@ class DeleteGroup(DoneVerb):
     token: str | None = field(init=False, default_factory=lambda: secrets.token_hex(TOKEN_BYTES))
 
 
-@dataclass(eq=False, repr=False)
 class ShowLag(RowsVerb[QueueLag]):
     """How far a group is, queue by queue: in all topics that it has consumed, or in one.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from ledgermq.model.errors import ConfigError
@@ -32,15 +32,12 @@ class _Moves(RowsVerb[OffsetMove]):
     ROWS: ClassVar = "queues", OffsetMove
     SHAPE: ClassVar = {"group": "string", "done": "boolean", "queues": "array"}
 
-    group: str
-    dry_run: bool
-
     def document(self, told: list[OffsetMove]) -> Json:
         """All rows, and whether it was done."""
-        return {"group": self.group, "done": not self.dry_run, **super().document(told)}
+        asked = self.arguments()
+        return {"group": asked["group"], "done": not asked["dry_run"], **super().document(told)}
 
 
-@dataclass(eq=False, repr=False)
 class ResetOffsets(_Moves):
     """Let a group go on elsewhere; what was moved, queue by queue.
 
@@ -82,7 +79,6 @@ class ResetOffsets(_Moves):
         self.queues = None if self.queues is None else sorted(self.queues)
 
 
-@dataclass(eq=False, repr=False)
 class CloneOffsets(_Moves):
     """Let ``group`` be as far as ``source``, in one topic or in all that ``source`` consumed.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from types import MappingProxyType
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -59,7 +59,6 @@ class SchemaConflict(NamedTuple):
     reason: str
 
 
-@dataclass(eq=False, repr=False)
 class ListSubjects(PageVerb[SubjectRow]):
     """Subjects of topics that the client may use, by name; whether there are more behind them."""
 
@@ -71,7 +70,6 @@ class ListSubjects(PageVerb[SubjectRow]):
     after: str | None = None
 
 
-@dataclass(eq=False, repr=False)
 class ShowSchema(Verb[tuple[SubjectRow, RegisteredSchema]]):
     """A subject, and one version of it; the last one, where none is named.
 
@@ -93,7 +91,6 @@ class ShowSchema(Verb[tuple[SubjectRow, RegisteredSchema]]):
         return row, read_row(RegisteredSchema, found) if isinstance(found, dict) else empty
 
 
-@dataclass(eq=False, repr=False)
 class SchemaOfId(Verb[RegisteredSchema]):
     """The schema of an id.
 
@@ -110,7 +107,6 @@ class SchemaOfId(Verb[RegisteredSchema]):
     identity: Annotated[int, Bounds(1, ID_MAX), "As messages have it"]
 
 
-@dataclass(eq=False, repr=False)
 class CheckSchema(RowsVerb[SchemaConflict]):
     """What keeps ``schema`` from being the next version; nothing is changed.
 
@@ -135,7 +131,6 @@ class CheckSchema(RowsVerb[SchemaConflict]):
     compatibility: Rule = None
 
 
-@dataclass(eq=False, repr=False)
 class RegisterSchema(Verb[SchemaNumbers]):
     """Have ``schema`` as the next version; where a version has it already, that one.
 
@@ -160,7 +155,6 @@ class RegisterSchema(Verb[SchemaNumbers]):
     compatibility: Rule = None
 
 
-@dataclass(eq=False, repr=False)
 class SetSchemaRule(DoneVerb):
     """Have another rule for the versions to come.
 
@@ -182,7 +176,6 @@ class SetSchemaRule(DoneVerb):
     ahead: Annotated[bool, "Also of a subject that has no version yet"] = False
 
 
-@dataclass(eq=False, repr=False)
 class DeleteSchema(DoneVerb):
     """Have a subject no more, or one version of it. Messages of its id cannot be read by it.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from ledgermq.formats.records.body_compression import plain_body
@@ -144,7 +144,6 @@ class SharedGroup(NamedTuple):
     queues: list[SharedQueue]
 
 
-@dataclass(eq=False, repr=False)
 class ReceiveShared(Verb[list[SharedMessage]]):
     """Take messages of a topic for a share group; none when there are none within ``wait_ms``.
 
@@ -221,7 +220,6 @@ class ReceiveShared(Verb[list[SharedMessage]]):
         return {"topic": self.topic, "messages": rows_}
 
 
-@dataclass(eq=False, repr=False)
 class SettleShared(RowsVerb[SettledHandle]):
     """Say what is to become of messages that were handed out; a row for each handle, in order.
 
@@ -254,7 +252,6 @@ class SettleShared(RowsVerb[SettledHandle]):
     ] = 0
 
 
-@dataclass(eq=False, repr=False)
 class ShowShared(Verb[SharedGroup]):
     """How a share group stands, queue by queue.
 
@@ -269,7 +266,6 @@ class ShowShared(Verb[SharedGroup]):
     group: GroupName
 
 
-@dataclass(eq=False, repr=False)
 class EndShared(DoneVerb):
     """Have a share group consume queue by queue from now on, from its offsets on.
 

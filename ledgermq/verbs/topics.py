@@ -103,7 +103,6 @@ class TopicState(NamedTuple):
         return sum(queue.end - queue.begin for queue in self.queues)
 
 
-@dataclass(eq=False, repr=False)
 class ListTopics(PageVerb[TopicRow]):
     """Topics by name, those of the system too, and whether there are more behind them."""
 
@@ -115,7 +114,6 @@ class ListTopics(PageVerb[TopicRow]):
     after: str | None = None
 
 
-@dataclass(eq=False, repr=False)
 class ShowTopic(Verb[TopicState]):
     """One topic: its settings, its queues, who has consumed of it.
 
@@ -135,7 +133,6 @@ class ShowTopic(Verb[TopicState]):
         return {**shape_of(TopicSettings), **others}
 
     def told(self, answer: Fields) -> TopicState:
-        """The topic."""
         queues = rows(answer, "queues", lambda row: read_row(QueueState, row))
         return TopicState(
             read_row(TopicSettings, answer),
@@ -190,7 +187,6 @@ class TopicFields:
     ] = None
 
 
-@dataclass(eq=False, repr=False)
 class CreateTopic(TopicFields, Verb[TopicSettings]):
     """Create a topic; producers can send to it on return. One that is there already grows.
 
@@ -221,7 +217,6 @@ class CreateTopic(TopicFields, Verb[TopicSettings]):
     topic: TopicName
 
 
-@dataclass(eq=False, repr=False)
 class AlterTopic(TopicFields, Verb[TopicSettings]):
     """Change what is given. Fewer queues: first ``write_queues``, then ``read_queues``.
 
@@ -247,7 +242,6 @@ class AlterTopic(TopicFields, Verb[TopicSettings]):
     ] = False
 
 
-@dataclass(eq=False, repr=False)
 class DeleteTopic(DoneVerb):
     """Delete a topic, and what groups have consumed of it; it takes no messages on return.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple, cast
 
 from ledgermq.model.features import LEVEL_MAX, MemberLevel
@@ -50,7 +49,6 @@ class FeatureLevels(NamedTuple):
     members: list[MemberLevel]
 
 
-@dataclass(eq=False, repr=False)
 class ListArchives(RowsVerb[ArchiveRow]):
     """All archives that retention waits for, by name.
 
@@ -68,7 +66,6 @@ class ListArchives(RowsVerb[ArchiveRow]):
         return [row._replace(behind=max(0, end - row.position)) for row in super().told(answer)]
 
 
-@dataclass(eq=False, repr=False)
 class CommitArchive(DoneVerb):
     """Let retention wait for ``archive``, which has all of the log below ``position``.
 
@@ -86,7 +83,6 @@ class CommitArchive(DoneVerb):
     position: Annotated[int, Bounds(0, POSITION_MAX), "A position of the log"]
 
 
-@dataclass(eq=False, repr=False)
 class RemoveArchive(DoneVerb):
     """Let nobody wait for ``archive`` any more.
 
@@ -102,7 +98,6 @@ class RemoveArchive(DoneVerb):
     archive: ArchiveName
 
 
-@dataclass(eq=False, repr=False)
 class ShowFeatures(Verb[FeatureLevels]):
     """The levels, as the node that is asked knows them.
 
@@ -115,7 +110,6 @@ class ShowFeatures(Verb[FeatureLevels]):
     NEEDS: ClassVar = shown(USER)
 
     def told(self, answer: Fields) -> FeatureLevels:
-        """The levels."""
         return FeatureLevels(
             str(answer.get("node")),
             str(answer.get("version")),
@@ -127,7 +121,6 @@ class ShowFeatures(Verb[FeatureLevels]):
         )
 
 
-@dataclass(eq=False, repr=False)
 class EnableFeatures(Verb[int]):
     """Put ``level`` in force, the highest one without; gives the level that is in force then.
 
@@ -142,9 +135,7 @@ class EnableFeatures(Verb[int]):
     level: Annotated[int | None, Bounds(0, LEVEL_MAX), "A feature level"] = None
 
     def told(self, answer: Fields) -> int:
-        """The level in force."""
         return integer(answer, "in_force")
 
     def document(self, told: int) -> Json:
-        """The level in force."""
         return {"in_force": told}

@@ -1,6 +1,5 @@
 """Base of all verbs: a struct of arguments, which clients write and the broker reads.
 
-    @dataclass(eq=False, repr=False)
     class DeleteTopic(DoneVerb):
         '''Delete a topic, and what groups have consumed of it.'''
 
@@ -30,6 +29,7 @@ from typing import (
     NamedTuple,
     TypeVar,
     cast,
+    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
@@ -96,9 +96,9 @@ TopicName = Annotated[str, "Name of a topic"]
 GroupName = Annotated[str, "Name of a group"]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass_transform(eq_default=False)
 class Verb(Generic[Told]):
-    """One question or order to a broker, with its arguments.
+    """One question or order to a broker, with its arguments; each is a dataclass.
 
     Attributes:
         NAME: by which it is called.
@@ -113,6 +113,10 @@ class Verb(Generic[Told]):
     WIRE_NAMES: ClassVar[Mapping[str, str]] = NOTHING
     ROW: ClassVar[Callable[..., Any] | None] = None
     SHAPE: ClassVar[Mapping[str, str]] = NOTHING
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(eq=False, repr=False)(cls)
 
     @classmethod
     def shape(cls) -> Mapping[str, str]:
@@ -152,11 +156,9 @@ class RowsVerb(Verb[list[Row]]):
     ROWS: ClassVar[tuple[str, Callable[..., Any]]]
 
     def told(self, answer: Fields) -> list[Row]:
-        """The rows."""
         return read_rows(self.ROWS, answer)
 
     def document(self, told: list[Row]) -> Json:
-        """The rows under their name."""
         return {self.ROWS[0]: as_json(told)}
 
 
@@ -181,14 +183,11 @@ class DoneVerb(Verb[None]):
 
     @classmethod
     def shape(cls) -> Mapping[str, str]:
-        """The word for what was done."""
         return {cls.DONE[0]: "string"}
 
-    def told(self, answer: Fields) -> None:
-        """Nothing."""
+    def told(self, answer: Fields) -> None: ...
 
     def document(self, told: None) -> Json:
-        """What it was done with."""
         return {self.DONE[0]: getattr(self, self.DONE[1])}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -75,7 +75,6 @@ class Ended(NamedTuple):
     messages: int
 
 
-@dataclass(eq=False, repr=False)
 class ListTimers(Verb[TimerList]):
     """The messages that are due next of those that wait for a time of their own."""
 
@@ -86,7 +85,6 @@ class ListTimers(Verb[TimerList]):
     count: Annotated[int, Bounds(1, LISTED_MAX)] = 100
 
 
-@dataclass(eq=False, repr=False)
 class CancelTimer(DoneVerb):
     """Take a message back that waits for its time.
 
@@ -102,7 +100,6 @@ class CancelTimer(DoneVerb):
     unique_id: Annotated[str, "Unique id of the message"]
 
 
-@dataclass(eq=False, repr=False)
 class ListTransactions(Verb[TransactionList]):
     """Half messages that wait, and the oldest transactions that do."""
 
@@ -113,7 +110,6 @@ class ListTransactions(Verb[TransactionList]):
     count: Annotated[int, Bounds(1, LISTED_MAX)] = 100
 
 
-@dataclass(eq=False, repr=False)
 class EndTransaction(Verb[Ended]):
     """End a transaction.
 
@@ -134,7 +130,6 @@ class EndTransaction(Verb[Ended]):
     offset: Annotated[int, Bounds(-1, NUMBER_MAX)] = -1
 
     def told(self, answer: Fields) -> Ended:
-        """What became of it."""
         word = answer.get("decision")
         if word not in Decision.__members__.values():
             raise ProtocolError("field missing or no decision", field="decision", value=word)

@@ -32,7 +32,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.ids import Position, Term
 from ledgermq.model.limits import ENTRY_SIZE_MAX, FRAME_SIZE_MAX
 from ledgermq.process.environment import Environment
-from ledgermq.sessions.leadership.welcome import welcome_of
+from ledgermq.sessions.leadership.standing import welcome_of
 from ledgermq.sessions.session_server import SessionServer
 from ledgermq.store.queues.queue_offsets import QueueOffsets
 from ledgermq.wire.header import Kind, decode_header

@@ -75,14 +75,13 @@ from ledgermq.store.recovery.log_damage import LogDamage, damage_path, read_dama
 from ledgermq.wire.session import LEADER, Standing
 from ledgermq.writer.admission.frame_admission import FrameAdmission
 from ledgermq.writer.admission.writable_topics import WritableTopics
-from ledgermq.writer.direct_feed import DirectFeed
 from ledgermq.writer.followed_run import FollowedRun, MemberFeed
-from ledgermq.writer.led_feed import LedFeed
 from ledgermq.writer.led_run import FollowerFeed, LedLimits, LedRun
 from ledgermq.writer.log.flusher import Flusher, FlushPlan, MakeFlusher
 from ledgermq.writer.log.log_opening import OpenLog, entry_files, open_log, open_queue_offsets
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.log.resume import certain_state_end, dispatched_position, ends_of_queues
+from ledgermq.writer.member_feeds import DirectFeed, LedFeed
 from ledgermq.writer.own_commits import DurableBell, OwnCommits
 from ledgermq.writer.produce_service import ProduceService
 from ledgermq.writer.retention.log_retention import LogRetention, Retention

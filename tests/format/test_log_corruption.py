@@ -138,6 +138,7 @@ def test_a_log_that_was_not_touched_is_whole(tmp_path: Path, *, entries: bool) -
 
 
 @pytest.mark.slow
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
 def test_every_single_byte_change_of_our_log_is_found(tmp_path: Path, mask: int) -> None:
     write_log(tmp_path, entries=True)

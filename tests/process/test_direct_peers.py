@@ -22,8 +22,7 @@ from ledgermq.raft_node.peers.direct_peers import DirectPeers
 from ledgermq.raft_node.peers.own_certificate import OwnCertificate
 from ledgermq.raft_node.peers.peer_sockets import PART_SIZE_MAX
 from ledgermq.sessions.keys.peer_keys import init_keys
-from ledgermq.writer.direct_feed import DirectFeed
-from ledgermq.writer.led_feed import LedFeed
+from ledgermq.writer.member_feeds import DirectFeed, LedFeed
 from tests.certificates import make_certificate
 from tests.process.conftest import wait_until
 from tests.process.group_nodes import free_port
@@ -431,7 +430,7 @@ def is_over(feeds: Feeds) -> bool:
     """Whether the second one's writer has no connection any more."""
     feeds.pump()
     feeds.follows.take()
-    return not feeds.follows._by_peer
+    return not feeds.follows._open
 
 
 def test_a_writer_is_fed_by_the_writer_that_awaits_it(feeds: Feeds) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import zmq
 
-from ledgermq.broker.reading.dispatcher_rest import DispatcherRest
+from ledgermq.broker.reading.store_upkeep import DispatcherRest
 from ledgermq.dispatcher import dispatcher
 from ledgermq.formats.kernels.kernel import scan_entries
 from ledgermq.ipc.counters import DispatcherCounter

@@ -151,6 +151,7 @@ def test_a_minority_acknowledges_nothing_and_says_why(group: Group) -> None:
     assert sum("did not answer" in reason for reason in reasons) == 2, reasons
 
 
+@pytest.mark.long(but=1)
 def test_the_leadership_is_handed_over_on_demand(group: Group) -> None:
     group.wait_equal()
     # Looked for last: on a busy machine the lead may have moved meanwhile.
@@ -178,6 +179,7 @@ def test_the_leadership_is_handed_over_on_demand(group: Group) -> None:
     assert target.node.logged("act=transfer on=n9 outcome=refused")
 
 
+@pytest.mark.long(but=1)
 def test_a_topic_that_a_leader_made_is_known_to_its_successor(group: Group) -> None:
     leader = group.leader()
     with producer(*group.members) as one:
@@ -327,6 +329,7 @@ def test_a_leader_whose_writer_hangs_hands_over_and_follows_when_it_wakes(
     assert all(len(member.bodies()) == 40 for member in group.members)
 
 
+@pytest.mark.long(but=1)
 def test_a_hand_over_that_took_too_long_is_asked_for_again(
     group: Group, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,10 +25,11 @@ COMMAND = ["-m", "ledgermq.cli.main"]
 PROCESSES = ["raft", "writer", "dispatcher", "broker"]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The nodes here have interpreters of their own: what is imported when, and which threads come
-    of it, is not seen in a node that is forked with everything imported."""
+    """The node has an interpreter of its own: what is imported when, and which threads come of it,
+    is not seen in a node that is forked with everything imported. Asked for by tests that tell of
+    that; in ``make check-all`` all have one."""
     monkeypatch.setenv("LEDGERMQ_EXEC_NODES", "1")
 
 
@@ -75,6 +76,7 @@ def has_begun(node: Node, before: dict[str, Any]) -> bool:
     return position > before["committed"]["position"]
 
 
+@pytest.mark.usefixtures("executed")
 def test_a_node_starts_leads_and_stops_clean(node: Node) -> None:
     status = node.status()
     abort_while_up = (node.root / "abort").exists()
@@ -88,6 +90,7 @@ def test_a_node_starts_leads_and_stops_clean(node: Node) -> None:
     assert not node.logged("ERROR")
 
 
+@pytest.mark.usefixtures("executed")
 def test_a_node_stays_below_its_memory(node: Node) -> None:
     total = sum(process["pss"] for process in node.status()["processes"])
 
@@ -173,6 +176,7 @@ def test_check_says_what_the_node_has_made(node: Node, *, is_running: bool) -> N
     assert found["left_by_crash"] is False
 
 
+@pytest.mark.usefixtures("executed")
 def test_settings_that_cannot_be_used_end_with_one_before_anything_is_made(
     make_node: Callable[[], Node],
 ) -> None:

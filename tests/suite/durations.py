@@ -3,7 +3,8 @@
     make durations        the whole suite, on a quiet machine; writes the file
 
 It holds seconds by file and test function, all its cases together; what took less than
-``SHORT_S`` stands together under ``""``. A test that is not in it is taken for a short one.
+``SHORT_S`` stands together under ``""``. A test that is not in it is taken for a short one,
+but for files that say ``slow`` (``order``).
 """
 
 from __future__ import annotations

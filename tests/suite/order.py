@@ -23,6 +23,11 @@ with the package. A file without a test that asks for what is shared (its text) 
 
 DIVIDED_FROM_S = 10.0
 
+UNKNOWN_SLOW_S = 2.0
+"""What a test takes in the middle of a file that says ``slow``: for files that nobody has measured
+yet, which would else begin last, one after the other.
+"""
+
 
 class Units:
     """The unit of each test, and how long that will take."""
@@ -30,6 +35,7 @@ class Units:
     def __init__(self, durations: Durations, root: Path) -> None:
         self._durations = durations
         self._root = root
+        self._of_file = cache(self._measured_or_told)
         self._is_divided = cache(self._look_whether_divided)
         self._folder = cache(self._find_folder)
 
@@ -44,8 +50,17 @@ class Units:
             files = self._durations.files(unit)
             return sum(self._durations.of_file(file) for file in files if self._folder(file))
         if "::" in unit:
-            return self._durations.of_function(unit)
-        return self._durations.of_file(unit)
+            is_known = self._durations.of_file(unit.partition("::")[0])
+            return self._durations.of_function(unit) if is_known else UNKNOWN_SLOW_S
+        return self._of_file(unit)
+
+    def _measured_or_told(self, file: str) -> float:
+        """Seconds that the file took; of one that was never measured, by what it says of itself."""
+        path = self._root / file
+        if (known := self._durations.of_file(file)) or not path.exists():
+            return known
+        text = path.read_text()
+        return UNKNOWN_SLOW_S * text.count("\ndef test_") if "pytest.mark.slow" in text else 0.0
 
     def _find_folder(self, file: str) -> str:
         """The folder with which the file shares something; none if it does not."""
@@ -55,11 +70,11 @@ class Units:
         return folder if is_sharing else ""
 
     def _look_whether_divided(self, file: str) -> bool:
-        """Whether it takes long, and no fixture of it is for all of its tests."""
-        if self._durations.of_file(file) < DIVIDED_FROM_S:
+        """Whether it takes long, and nothing of it is made, or read, once for all of its tests."""
+        if self._of_file(file) < DIVIDED_FROM_S:
             return False
         text = (self._root / file).read_text()
-        return not any(shares in text for shares in ('scope="module"', "\nNODE = "))
+        return not any(shares in text for shares in ('scope="module"', "\nNODE = ", "\n@cache\n"))
 
 
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.suite import compiled, skipped, space
 from tests.suite.durations import Durations, write
-from tests.suite.order import Units
+from tests.suite.order import DIVIDED_FROM_S, UNKNOWN_SLOW_S, Units
 from tests.suite.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -286,9 +286,11 @@ def test_long_files_are_divided_unless_their_tests_share_a_fixture(tmp_path: Pat
     (tmp_path / "alone.py").write_text("")
     (tmp_path / "sharing.py").write_text('@pytest.fixture(scope="module")')
     (tmp_path / "kit.py").write_text('import os\n\nNODE = {"groups": {}}\n')
+    (tmp_path / "cached.py").write_text("import os\n\n@cache\ndef trees() -> None: ...\n")
     (tmp_path / "short.py").write_text("")
     long = {"test_long": 30.0}
     seconds = {"alone.py": long, "sharing.py": long, "kit.py": long, "short.py": {"test_a": 0.6}}
+    seconds["cached.py"] = long
     spark = tmp_path / "tests" / "spark"
     spark.mkdir(parents=True)
     (spark / "test_sink.py").write_text("def test_long(spark: SparkSession) -> None: ...")
@@ -300,10 +302,24 @@ def test_long_files_are_divided_unless_their_tests_share_a_fixture(tmp_path: Pat
     assert units.unit("alone.py::test_long[1]") == "alone.py::test_long[1]"
     assert units.unit("sharing.py::test_long[1]") == "sharing.py"
     assert units.unit("kit.py::test_long[1]") == "kit.py"
+    assert units.unit("cached.py::test_long[1]") == "cached.py"
     assert units.unit("short.py::test_a") == "short.py"
     assert units.unit("tests/spark/test_sink.py::test_long") == "tests/spark/"
     assert units.unit(f"{cluster}::test_long") == f"{cluster}::test_long"
     assert units.seconds("sharing.py") == units.seconds("tests/spark/") == 30.0
+
+
+def test_a_file_that_was_never_measured_is_taken_for_what_it_says_of_itself(tmp_path: Path) -> None:
+    tests = "\n\n".join(f"def test_{number}() -> None: ..." for number in range(6))
+    (tmp_path / "new_slow.py").write_text(f"pytestmark = pytest.mark.slow\n\n{tests}\n")
+    (tmp_path / "new.py").write_text(f"import os\n\n{tests}\n")
+    units = Units(Durations({}), tmp_path)
+
+    assert units.seconds("new_slow.py") == 6 * UNKNOWN_SLOW_S > DIVIDED_FROM_S
+    assert units.unit("new_slow.py::test_1") == "new_slow.py::test_1"
+    assert units.seconds("new_slow.py::test_1") == UNKNOWN_SLOW_S
+    assert units.seconds("new.py") == units.seconds("gone.py") == 0
+    assert units.unit("new.py::test_1") == "new.py"
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from ledgermq.broker.state.state_requests import BatchPlan, StateRequest, submit
 from ledgermq.broker.verb_arguments import answered
 from ledgermq.ipc.counters import BrokerCounter, Counts, RaftCounter
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.members.level_report import read_levels
+from ledgermq.members.reports import read_levels
 from ledgermq.model.errors import ConfigError, LedgerError, ProtocolError
 from ledgermq.model.features import LEVEL, LEVELS, holding_back, version_of
 from ledgermq.process.clock import Clock, epoch_ms

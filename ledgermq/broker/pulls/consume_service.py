@@ -38,7 +38,7 @@ from ledgermq.rules.messages.rate_limits import RateLimits
 from ledgermq.rules.tables.quotas import QuotaTable
 from ledgermq.sessions.client_rights import AccessGate, owner_of, rights_of
 from ledgermq.sessions.client_socket import is_reserved, open_client_socket
-from ledgermq.sessions.leadership.welcome import welcome_of
+from ledgermq.sessions.leadership.standing import welcome_of
 from ledgermq.sessions.request_faults import RequestFaults
 from ledgermq.sessions.session_server import Session, SessionServer
 from ledgermq.sessions.socket_watch import REPORTED_MAX

@@ -1,8 +1,13 @@
-"""Upkeep of a reader's maps: deleted files closed, unused pages let go."""
+"""Upkeep of a reader: its maps, the damage that it meets, and the dispatcher that rests."""
 
 from __future__ import annotations
 
 from ledgermq.broker.reading.readable_store import ReadableStore
+from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.ipc.orders import Damaged, encode
+from ledgermq.model.ids import Position
+from ledgermq.process.clock import Clock
+from ledgermq.process.environment import OrderBell
 
 LOOK_AT_FILES_MS = 2_000
 """Files of the log that were deleted keep their space until this process has let go of them."""
@@ -40,3 +45,51 @@ class StoreUpkeep:
         if not self._is_tidy and now_ms - self._used_ms >= IDLE_MS:
             self._store.tidy()
             self._is_tidy = True
+
+
+REPEAT_NS = 1_000_000_000
+"""A damaged place is reported again after this long, if it is still asked for."""
+
+TOLD_MAX = 1_024
+
+
+class DamageReports:
+    """Called with the position of a damaged record, as often as somebody asks for that."""
+
+    def __init__(self, raft: OrderBell, clock: Clock) -> None:
+        self._raft = raft
+        self._clock = clock
+        self._told_ns: dict[int, int] = {}
+
+    def __call__(self, position: int) -> None:
+        """Have raft look at the log at ``position``; consumers ask again and again."""
+        now_ns = self._clock.monotonic_ns()
+        told_ns = self._told_ns.get(position)
+        if told_ns is not None and now_ns - told_ns < REPEAT_NS:
+            return
+        if len(self._told_ns) >= TOLD_MAX:
+            self._told_ns.clear()
+        self._told_ns[position] = now_ns
+        self._raft.send(encode(Damaged(Position(position))))
+
+
+class DispatcherRest:
+    """Owned by a process that gives messages out.
+
+    While nobody waits for messages the dispatcher looks at the log now and then, and hears no
+    bells: each of its turns would cost those their processor who wait for an acknowledgement.
+    """
+
+    def __init__(self, page: CursorPage, bell: OrderBell) -> None:
+        """``bell`` is the dispatcher's."""
+        self._until = page.rest_cell()
+        self._bell = bell
+
+    def end(self, now_ns: int) -> None:
+        """Somebody waits, and this process is about to sleep."""
+        if self._until[0] > now_ns:
+            self._bell.rouse()
+
+    def close(self) -> None:
+        """Close the bell."""
+        self._bell.close()

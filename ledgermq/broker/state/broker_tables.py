@@ -33,7 +33,7 @@ from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.process.table_files import tell_outliers
 from ledgermq.rules.access import access
-from ledgermq.rules.messages.token_bucket import TokenBucket
+from ledgermq.rules.messages.rate_limits import TokenBucket
 from ledgermq.rules.state.outlying_positions import Outlier, find_outliers, put_right
 from ledgermq.rules.tables import delays, moves, quotas, shares, sinks, topics
 from ledgermq.rules.tables.documents import Document, Steps

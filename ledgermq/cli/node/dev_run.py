@@ -18,10 +18,9 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from ledgermq.cli.node.dev_nodes import DevNodes, NodeFolder, make_nodes, sweep
+from ledgermq.cli.node.dev_nodes import DevNodes, NodeFolder, PortClaims, make_nodes, sweep
 from ledgermq.cli.node.forked_node import import_node
 from ledgermq.model.errors import LedgerError
-from ledgermq.process.free_ports import PortClaims
 
 TOPIC = "hello"
 KILL, START = "k", "s"

@@ -75,7 +75,6 @@ class ForkedNode(LocalNode):
     """A node that dies with this process, which has one thread and no ZeroMQ context."""
 
     def launch(self) -> None:
-        """Start it."""
         # A signal waits until the child has handlers of its own, and this process knows of it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:

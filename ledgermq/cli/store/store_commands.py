@@ -44,30 +44,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     query.set_defaults(func=LateCommand("store.store_reading", "query_messages"))
 
     for verb in (dump, query):
-        verb.add_argument("directory", type=Path, help="storePathRootDir")
-        verb.add_argument("--self-id", help="whose DLedger log, where there are several")
-        verb.add_argument("--json", action="store_true", help="print one JSON object a line")
+        _add_store(verb)
+        _add_json(verb, " a line")
 
-    _register_check(verbs)
-    _register_accept_loss(verbs)
-    _register_rebuild(verbs)
-    _register_install_derived(verbs)
-    _register_upgrade(verbs)
-    _register_downgrade(verbs)
-
-
-def _register_check(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    check = verbs.add_parser(
-        "check",
-        help="compare everything in a store with itself; changes nothing",
-        description="Reads the whole log, compares its records with their CRCs, and index items, "
-        "queues, keys and checkpoints with the records. Of a running node, or a copy of one, what "
-        "lies behind the committed end is not judged. Exit status: 0 nothing is wrong; 4 files "
-        "that are made from the log differ from it; 5 the log is damaged.",
+    check = _store_verb(
+        verbs, "check", "compare everything in a store with itself; changes nothing", _CHECK
     )
-    check.add_argument("directory", type=Path, help="storePathRootDir")
-    check.add_argument("--self-id", help="whose DLedger log, where there are several")
-    check.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_json(check)
     check.add_argument(
         "--jobs",
         type=int,
@@ -79,24 +62,77 @@ def _register_check(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_size_options(check)
     check.set_defaults(func=LateCommand("store.store_check_command", "run"))
 
+    accept = _store_verb(
+        verbs, "accept-loss", "go on without what a damaged log lost", _ACCEPT_LOSS
+    )
+    accept.add_argument("--yes", action="store_true", help="do it")
+    _add_json(accept)
+    accept.set_defaults(func=LateCommand("store.store_accept_loss_command", "run"))
+
+    rebuild = _store_verb(verbs, "rebuild", "build queues and index again from the log", _REBUILD)
+    _add_json(rebuild)
+    add_size_options(rebuild)
+    rebuild.set_defaults(func=LateCommand("store.store_rebuild_command", "run"))
+
+    install = _store_verb(
+        verbs, "install-derived",
+        "take over queues and index that ledgermq spark rebuild has built", _INSTALL_DERIVED,
+    )  # fmt: skip
+    install.add_argument(
+        "--from",
+        dest="folder",
+        type=Path,
+        metavar="DIR",
+        help="where they were built (DIRECTORY/ledgermq/derived)",
+    )
+    _add_json(install)
+    install.set_defaults(func=LateCommand("store.store_rebuild_command", "install"))
+
+    _register_upgrade(verbs)
+
+    downgrade = _store_verb(
+        verbs, "downgrade", "make a plain store of a group's member", _DOWNGRADE
+    )
+    downgrade.add_argument("--dry-run", action="store_true", help="say what would be done")
+    downgrade.add_argument("--undo", action="store_true", help="give the DLedger store back")
+    downgrade.add_argument(
+        "--finish", action="store_true", help="delete the DLedger log: there is no way back"
+    )
+    _add_json(downgrade)
+    add_size_options(downgrade)
+    downgrade.set_defaults(func=LateCommand("store.store_downgrade_command", "run"))
+
+
+def _store_verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, about: str
+) -> argparse.ArgumentParser:
+    """A verb about one store."""
+    verb = verbs.add_parser(name, help=text, description=about)
+    _add_store(verb)
+    return verb
+
+
+def _add_store(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("directory", type=Path, help="storePathRootDir")
+    verb.add_argument("--self-id", help="whose DLedger log, where there are several")
+
+
+def _add_json(verb: argparse.ArgumentParser, each: str = "") -> None:
+    verb.add_argument("--json", action="store_true", help=f"print one JSON object{each}")
+
+
+_CHECK = (
+    "Reads the whole log, compares its records with their CRCs, and index items, queues, keys and "
+    "checkpoints with the records. Of a running node, or a copy of one, what lies behind the "
+    "committed end is not judged. Exit status: 0 nothing is wrong; 4 files that are made from the "
+    "log differ from it; 5 the log is damaged."
+)
 
 _ACCEPT_LOSS = """\
 Say what the damaged log of a stopped store has lost; with --yes cut the log before its damage, and
 forget what it once held. A member of a group needs this only when its group finds no leader without
 it: elsewhere it fetches what it lost. What is cut cannot be had back: copy the directory first.
 """
-
-
-def _register_accept_loss(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = verbs.add_parser(
-        "accept-loss", help="go on without what a damaged log lost", description=_ACCEPT_LOSS
-    )
-    parser.add_argument("directory", type=Path, help="storePathRootDir")
-    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
-    parser.add_argument("--yes", action="store_true", help="do it")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=LateCommand("store.store_accept_loss_command", "run"))
-
 
 _REBUILD = """\
 Build consumequeue/, index/ and the checkpoints again from the log of a store that nobody has open,
@@ -105,44 +141,12 @@ itself is not changed. Killed in the middle, it is run again; a node that is sta
 the same.
 """
 
-
-def _register_rebuild(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = verbs.add_parser(
-        "rebuild", help="build queues and index again from the log", description=_REBUILD
-    )
-    parser.add_argument("directory", type=Path, help="storePathRootDir")
-    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_size_options(parser)
-    parser.set_defaults(func=LateCommand("store.store_rebuild_command", "run"))
-
-
 _INSTALL_DERIVED = """\
 Put consumequeue/, index/ and the checkpoints that ledgermq spark rebuild has built in place of
 those of a store that nobody has open. They must be of this log; what came to the log since is
 dispatched by the next start. What was there is kept in ledgermq/set-aside/. Killed in the middle,
 a node that is started builds everything from the log.
 """
-
-
-def _register_install_derived(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = verbs.add_parser(
-        "install-derived",
-        help="take over queues and index that ledgermq spark rebuild has built",
-        description=_INSTALL_DERIVED,
-    )
-    parser.add_argument("directory", type=Path, help="storePathRootDir")
-    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
-    parser.add_argument(
-        "--from",
-        dest="folder",
-        type=Path,
-        metavar="DIR",
-        help="where they were built (DIRECTORY/ledgermq/derived)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(func=LateCommand("store.store_install_derived_command", "run"))
-
 
 _UPGRADE = """\
 Do what RocketMQ's broker does at its first start with DLedger: recover the old log, fill its last
@@ -185,19 +189,3 @@ place of the DLedger log, which is kept until --finish. Messages keep their queu
 member whose last entry has the highest term and index (--dry-run tells): it has all that was
 acknowledged. A crash in the middle is gone on with by the same command, or undone.
 """
-
-
-def _register_downgrade(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = verbs.add_parser(
-        "downgrade", help="make a plain store of a group's member", description=_DOWNGRADE
-    )
-    parser.add_argument("directory", type=Path, help="storePathRootDir")
-    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
-    parser.add_argument("--undo", action="store_true", help="give the DLedger store back")
-    parser.add_argument(
-        "--finish", action="store_true", help="delete the DLedger log: there is no way back"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_size_options(parser)
-    parser.set_defaults(func=LateCommand("store.store_downgrade_command", "run"))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from threading import Event, Lock, Thread
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from ledgermq.client.admin.broker_admins import ArchiveAdmin
@@ -108,12 +107,7 @@ class ClusterLooks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def look(self) -> Look:

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pkgutil import resolve_name
 from typing import Any, Self, TypeVar
 
+from ledgermq.client.admin.broker_admins import verb
 from ledgermq.client.broker_connection import TIMEOUT_S, AsyncBrokerClient, BrokerClient
 from ledgermq.client.core import questions
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.client.core.asked import asked, question
 from ledgermq.client.core.questions import all_pages, asking
 from ledgermq.client.core.requests import Steps
-from ledgermq.client.core.table_verbs import verb
 from ledgermq.client.first_contact import contact_steps, nodes_of, seeds
 from ledgermq.model.errors import LedgerError
 from ledgermq.verbs import groups as group_verbs

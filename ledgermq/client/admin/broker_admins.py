@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any
+
 from ledgermq.client.blocking.broker import Broker
-from ledgermq.client.core.asked import asked
-from ledgermq.client.core.questions import all_pages, ask
-from ledgermq.client.core.requests import Result, Steps
-from ledgermq.client.core.table_verbs import verb
+from ledgermq.client.core.asked import AskedVerb, P, asked
+from ledgermq.client.core.questions import all_pages, ask, asking
+from ledgermq.client.core.requests import Request, Result, Steps
 from ledgermq.verbs import access, clusters, schemas, upkeep
 from ledgermq.verbs.answers import text
+from ledgermq.verbs.verb import RowsVerb, Told, Verb
+
+
+def verb(make: Callable[P, Verb[Told]]) -> AskedVerb[P, Request, Told]:
+    """A verb as a method, which takes what the struct of the verb takes."""
+
+    # What a struct has beside its help is none of the method's.
+    @wraps(make, assigned=("__doc__",), updated=())
+    def of_client(client: object, /, *args: P.args, **kwargs: P.kwargs) -> Steps[Told]:
+        return asking(make(*args, **kwargs))
+
+    # What it wraps is a struct, and no function with these steps.
+    del of_client.__wrapped__
+    declared = signature(make)
+    client = Parameter("self", Parameter.POSITIONAL_ONLY)
+    of_client.__signature__ = declared.replace(  # type: ignore[attr-defined]
+        parameters=[client, *declared.parameters.values()],
+        return_annotation=f"Steps[{_told(make)}]",
+    )
+    return AskedVerb(of_client)
+
+
+def _told(made: Any) -> str:
+    """What is told, as help says it: the base of a verb with rows knows not which they are."""
+    if made.ROW is not None:
+        return str(made.ROW.__name__)
+    if issubclass(made, RowsVerb):
+        return f"list[{made.ROWS[1].__name__}]"
+    return str(signature(made.told).return_annotation)
 
 
 class OverBroker:

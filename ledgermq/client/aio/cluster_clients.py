@@ -17,12 +17,12 @@ from ledgermq.client.aio.producer import AsyncProducer
 from ledgermq.client.aio.requester import AsyncRequester
 from ledgermq.client.aio.transactions import AsyncTransactionalProducer
 from ledgermq.client.broker_connection import TIMEOUT_S
-from ledgermq.client.calls import AwaitsCalls
 from ledgermq.client.closing import AsyncClosing
 from ledgermq.client.clusters.cluster_clients import ANSWERS_S, AdminsByName, ClusterRequests
 from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
 from ledgermq.client.clusters.group_watch import ASKED_AGAIN_S, GroupWatch, WatchedGroup, seeds_of
 from ledgermq.client.clusters.used_group import UsedGroup
+from ledgermq.client.core.asked import AwaitsCalls
 from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.sending.message_options import RequestOptions
 from ledgermq.model.errors import ConfigError, LedgerError, NotLeaderError

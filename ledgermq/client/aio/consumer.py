@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from functools import cached_property
-from types import TracebackType
 from typing import Self
 
 from ledgermq.client.aio.contact import AwaitsContact
@@ -67,12 +66,7 @@ class AsyncConsumer(TopicReader, AwaitsContact):
         requests.turn()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._several is not None:
             # The thread that finds groups is waited for.
             await self._several.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from types import TracebackType
 
 from ledgermq.client.blocking.share_consumer import ITERATION_WAIT_S
 from ledgermq.client.broker_connection import TIMEOUT_S, AsyncBrokerClient
@@ -93,18 +92,13 @@ class AsyncShareConsumer(AsyncBrokerClient):
         """Tell the broker what was said of messages; see ``ShareConsumer.flush``."""
         return await self._settle()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         try:
             if self._ended_by is None:
                 async with self._settling:
                     await self.run(self._buffer.give_back())
         finally:
-            await super().__aexit__(kind, error, trace)
+            await super().__aexit__(*error)
 
     async def _settle(self) -> list[TakenMessage]:
         # Of tasks that settle at the same time each returns when what it has said is told.

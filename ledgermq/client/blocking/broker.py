@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 
-from ledgermq.client.blocking.one_thread import OneThread
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import BrokerQuestions, ask
 from ledgermq.client.core.requests import AsOf, Request, RequestPipeline, Result, Steps, noting
 from ledgermq.hosts.wake_bell import wait_for_descriptors
+from ledgermq.model.errors import ConfigError
 from ledgermq.wire.session import Welcome
+
+
+class OneThread:
+    """A turn, as a ``with`` block; a thread that has it may begin another one within."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        """Begin a turn; waits for nobody.
+
+        Raises:
+            ConfigError: another thread has one.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise ConfigError(
+                "another thread uses this client now: each thread makes one of its own",
+                thread=threading.current_thread().name,
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 class Broker(BrokerQuestions):

@@ -17,12 +17,11 @@ from ledgermq.client.admin.admin import Admin
 from ledgermq.client.blocking.requester import Requester
 from ledgermq.client.blocking.transactions import TransactionalProducer
 from ledgermq.client.broker_connection import TIMEOUT_S
-from ledgermq.client.calls import Calls, MakesCalls
 from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
 from ledgermq.client.clusters.group_watch import ASKED_AGAIN_S, GroupWatch, WatchedGroup, seeds_of
 from ledgermq.client.clusters.used_group import UsedGroup
-from ledgermq.client.core.asked import asked
+from ledgermq.client.core.asked import Calls, MakesCalls, asked
 from ledgermq.client.core.known_groups import KnownGroups
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.sending.message_options import RequestOptions, check_options

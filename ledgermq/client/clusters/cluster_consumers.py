@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from functools import cached_property
 
+from ledgermq.client.blocking.broker import OneThread
 from ledgermq.client.blocking.consumer import ITERATION_POLL_S
-from ledgermq.client.blocking.one_thread import OneThread
 from ledgermq.client.closing import Closing
 from ledgermq.client.clusters.cluster_group_reads import ClusterGroupReads
 from ledgermq.client.clusters.cluster_reads import ClusterReads, Nap, Polled, Turns

@@ -11,6 +11,9 @@
 
 Which of both it is follows from ``run`` of the client, for the type checker as at run time. Not for
 what is called for each message: ``send`` and ``poll`` have no descriptor in their way.
+
+Steps may be calls of other clients, too: what a client of all groups has done in one of them is
+done by a client of that group, which has the same methods in both forms.
 """
 
 from __future__ import annotations
@@ -133,3 +136,37 @@ def question(steps: Callable[P, Steps[Result]]) -> AskedVerb[P, Request, Result]
         parameters=[client, *declared.parameters.values()]
     )
     return AskedVerb(of_client)
+
+
+Calls = Generator[Callable[[], Any], Any, Result]
+"""Each call is yielded, and what it gives is sent back: in a loop, what awaiting that gives."""
+
+
+class MakesCalls:
+    """Makes the calls of its verbs."""
+
+    def run(self, steps: Calls[Result]) -> Result:
+        """What ``steps`` come to."""
+        given: object = None
+        while True:
+            try:
+                call = steps.send(given)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            given = call()
+
+
+class AwaitsCalls:
+    """Awaits what the calls of its verbs give."""
+
+    async def run(self, steps: Calls[Result]) -> Result:
+        """What ``steps`` come to."""
+        given: object = None
+        while True:
+            try:
+                call = steps.send(given)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            given = await call()

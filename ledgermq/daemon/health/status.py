@@ -21,7 +21,7 @@ from ledgermq.daemon.health.verdict import HealthState
 from ledgermq.formats.kernels import kernel
 from ledgermq.hosts.host_name import host_and_port
 from ledgermq.ipc.cursor_page import CursorPage, Role
-from ledgermq.members.damage_report import DamageStatus, read_report
+from ledgermq.members.reports import DamageStatus, read_report
 from ledgermq.model.config.settings import ListenSection, Settings
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.process.node_status import (

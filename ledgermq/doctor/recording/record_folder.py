@@ -16,7 +16,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, NamedTuple, Self
 
 from ledgermq.model.config.amounts import size_text
@@ -69,12 +68,7 @@ class RecordFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close_lines()
         shutil.rmtree(self._folder, ignore_errors=True)
 

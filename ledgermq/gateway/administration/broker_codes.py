@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ledgermq.formats.timer_wheel import SLOT_MS, WHEEL_QUEUE, TimerCheck
 from ledgermq.gateway.code_rights import ADMIN, USER
 from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
@@ -28,6 +29,7 @@ from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import text
 from ledgermq.remoting.routes import LEADER_ID
 from ledgermq.rules.access.access import PLAIN_LISTS, PLAIN_TEXTS
+from ledgermq.rules.consumers.request_modes import request_modes
 from ledgermq.rules.tables.delays import TOPIC as DELAY_TOPIC
 
 WINDOWS_S = (10, 60, 600)
@@ -394,3 +396,49 @@ class AclCodes(PortPart):
             )
         body = {"globalWhiteAddrs": [], "plainAccessConfigs": rows}
         return asked.command.reply(body=encode_body(body))
+
+
+LATE_MS = 3_000
+"""A timer that was due for so long is delivered here."""
+
+
+class SlaveCodes(PortPart):
+    """Looks at the tables; keeps nothing."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        """Answers for what the tables say."""
+        self._tables = context.tables
+        self._figures = context.figures
+        self.codes = (
+            Code(RequestCode.GET_TIMER_CHECK_POINT, self._timers, USER),
+            Code(RequestCode.GET_TIMER_METRICS, _count_no_timers, USER),
+            Code(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self._modes, USER),
+        )
+
+    def _timers(self, asked: Asked) -> Command:
+        """How far RocketMQ's wheel would be.
+
+        Without that a slave that becomes the master would deliver again what its log has of the
+        wheel's queue. What of it waits here, and is due later, its wheel has, too.
+        """
+        before_ms = (self._figures.epoch_ms() - LATE_MS) // SLOT_MS * SLOT_MS
+        _, end = self._figures.bounds(WHEEL_QUEUE)
+        return asked.command.reply(body=TimerCheck(before_ms, 0, end, end).told())
+
+    def _modes(self, asked: Asked) -> Command:
+        modes: dict[str, dict[str, object]] = {}
+        for group, topic, mode in request_modes(self._tables.names):
+            if mode.takes_singly:
+                modes.setdefault(topic, {})[group] = {
+                    "topic": topic,
+                    "consumerGroup": group,
+                    "mode": "POP",
+                    "popShareQueueNum": mode.share_queues,
+                }
+        return asked.command.reply(body=encode_body({"messageRequestModeMap": modes}))
+
+
+def _count_no_timers(asked: Asked) -> Command:
+    """Figures by topic that RocketMQ shows of its wheel, and that nothing goes by."""
+    version = {"counter": 0, "stateVersion": 0, "timestamp": 0}
+    return asked.command.reply(body=encode_body({"dataVersion": version, "timingCount": {}}))

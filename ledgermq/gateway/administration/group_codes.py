@@ -25,11 +25,10 @@ from ledgermq.model.errors import (
 )
 from ledgermq.model.names.message_types import ATTRIBUTES
 from ledgermq.model.rights import Right
-from ledgermq.remoting.body_fields import json_field, objects_in
 from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body, encode_body, encode_queue_table
-from ledgermq.remoting.fields import flag, int64, text
+from ledgermq.remoting.fields import flag, int64, json_field, objects_in, text
 from ledgermq.rules.consumers.group_plans import FACTOR, FLAGS, NUMBERS
 from ledgermq.rules.tables.groups import PRIORITY_FACTOR, PRIORITY_FACTOR_MAX
 from ledgermq.rules.tables.topics import Topic

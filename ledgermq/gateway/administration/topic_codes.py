@@ -15,11 +15,10 @@ from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
 from ledgermq.model.names.message_types import UNSPECIFIED
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.rights import Right
-from ledgermq.remoting.body_fields import json_field, objects_in
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
-from ledgermq.remoting.fields import flag, int32, int64, text
+from ledgermq.remoting.fields import flag, int32, int64, json_field, objects_in, text
 from ledgermq.rules.tables.topics import Topic
 from ledgermq.verbs.needs import ANY
 

@@ -20,10 +20,10 @@ from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import NoPermissionError, ProtocolError, TopicUnknownError
 from ledgermq.model.names.group_topics import RETRY_PREFIX
 from ledgermq.model.rights import Right
-from ledgermq.remoting.body_fields import json_field
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import decode_body, encode_body
+from ledgermq.remoting.fields import json_field
 from ledgermq.remoting.pop_messages import ANY_QUEUE
 from ledgermq.remoting.routes import QueueCounts
 from ledgermq.rules.consumers.request_modes import (

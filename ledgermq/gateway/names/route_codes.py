@@ -367,7 +367,6 @@ class RegistrationCodes(PortPart):
         return self._brokers.next_deadline_ms()
 
     def turn(self, now_ms: int) -> None:
-        """Drop who is silent."""
         due_ms = self._brokers.next_deadline_ms()
         if due_ms is not None and due_ms <= now_ms:
             self._brokers.expire(now_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ledgermq.gateway.rpc.definition import ClientType, make
-from ledgermq.gateway.rpc.times import duration_of
+from ledgermq.gateway.rpc.statuses import duration_of
 
 SEND_ATTEMPTS = 3
 BACKOFF_FIRST_MS, BACKOFF_MAX_MS, BACKOFF_FACTOR = 10, 1_000, 2.0

@@ -14,7 +14,7 @@ from ledgermq.formats.records.priority import priority_of
 from ledgermq.formats.records.properties import MESSAGE_GROUP
 from ledgermq.gateway.rpc.definition import DigestType, Encoding, MessageType, make
 from ledgermq.gateway.rpc.sent_messages import RESERVED
-from ledgermq.gateway.rpc.times import timestamp_of
+from ledgermq.gateway.rpc.statuses import timestamp_of
 from ledgermq.model.errors import BusyError
 
 ANSWERS_BYTES = 96 * 1024 * 1024

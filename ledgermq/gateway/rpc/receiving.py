@@ -27,8 +27,15 @@ from ledgermq.gateway.rpc.definition import FilterType, MessageType, RpcCode, ma
 from ledgermq.gateway.rpc.given_messages import AnswerBytes, given_message
 from ledgermq.gateway.rpc.node_link import NodeLink
 from ledgermq.gateway.rpc.sent_messages import check_topic_name
-from ledgermq.gateway.rpc.statuses import RpcRefusedError, fine, status, status_of
-from ledgermq.gateway.rpc.times import duration_ms, duration_of, timestamp_of
+from ledgermq.gateway.rpc.statuses import (
+    RpcRefusedError,
+    duration_ms,
+    duration_of,
+    fine,
+    status,
+    status_of,
+    timestamp_of,
+)
 from ledgermq.hosts.host_name import host_and_port
 from ledgermq.model.errors import BodyUnreadableError, BusyError, ConfigError, LedgerError
 from ledgermq.model.limits import GROUP_SIZE_MAX, TOPIC_NAME

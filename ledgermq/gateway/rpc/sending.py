@@ -25,8 +25,7 @@ from ledgermq.gateway.rpc.sent_messages import (
     check_type,
     sent_message,
 )
-from ledgermq.gateway.rpc.statuses import RpcRefusedError, fine, status, status_of
-from ledgermq.gateway.rpc.times import duration_ms
+from ledgermq.gateway.rpc.statuses import RpcRefusedError, duration_ms, fine, status, status_of
 from ledgermq.ipc.counters import Counts, GrpcCounter
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (

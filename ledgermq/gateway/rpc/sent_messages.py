@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from ledgermq.client.sending.message_options import QueueChoice, outgoing
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.gateway.rpc.definition import DigestType, Encoding, MessageType, RpcCode
-from ledgermq.gateway.rpc.statuses import RpcRefusedError
-from ledgermq.gateway.rpc.times import epoch_ms
+from ledgermq.gateway.rpc.statuses import RpcRefusedError, epoch_ms
 from ledgermq.model.errors import MessageIllegalError
 from ledgermq.model.limits import (
     FORBIDDEN_TOPICS,

@@ -1,4 +1,4 @@
-"""Statuses of answers: what a refusal is called in RocketMQ's gRPC protocol.
+"""Statuses and times of answers: what a refusal is called in RocketMQ's gRPC protocol.
 
 A refused call has ended well as far as gRPC sees; its answer has a status with a code.
 """
@@ -82,3 +82,23 @@ def status_of(error: LedgerError) -> Any:
 def fine() -> Any:
     """The status of what went well."""
     return status(RpcCode.OK, "OK")
+
+
+def epoch_ms(timestamp: Any) -> int:
+    """Epoch milliseconds of a ``Timestamp``."""
+    return int(timestamp.seconds) * 1_000 + int(timestamp.nanos) // 1_000_000
+
+
+def duration_ms(duration: Any) -> int:
+    """Milliseconds of a ``Duration``."""
+    return int(duration.seconds) * 1_000 + int(duration.nanos) // 1_000_000
+
+
+def timestamp_of(ms: int) -> dict[str, int]:
+    """Fields of the ``Timestamp`` of epoch milliseconds."""
+    return {"seconds": ms // 1_000, "nanos": ms % 1_000 * 1_000_000}
+
+
+def duration_of(ms: int) -> dict[str, int]:
+    """Fields of the ``Duration`` of so many milliseconds."""
+    return {"seconds": ms // 1_000, "nanos": ms % 1_000 * 1_000_000}

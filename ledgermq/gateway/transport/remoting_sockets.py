@@ -24,8 +24,7 @@ from ledgermq.hosts.address_share import share_of
 from ledgermq.model.errors import ProtocolError
 from ledgermq.remoting.command import Command, decode_command, encode_command
 from ledgermq.remoting.frames import FrameSplitter
-from ledgermq.sessions.socket_watch import REPORTED_MAX
-from ledgermq.sessions.strangers import Strangers
+from ledgermq.sessions.socket_watch import REPORTED_MAX, Strangers
 
 logger = logging.getLogger(__name__)
 

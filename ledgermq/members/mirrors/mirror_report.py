@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypedDict
 
-from ledgermq.members.report_file import read_rows, write_rows
+from ledgermq.members.reports import read_rows, write_rows
 
 
 class MirrorReport(TypedDict):

@@ -8,96 +8,50 @@ from dataclasses import replace
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.config.settings_file import keys_of, tables, value_text
 
+_RELOADABLE_OF = {
+    "store": "flush_interval_ms checkpoint_interval_ms",
+    "scrub": "rate_bytes_per_s every_s",
+    "topics": "auto_create_topic_enable default_topic_queue_nums auto_create_subscription_group",
+    "remoting": "registrations_from",
+    "access": "enabled admin_over_clients unix_users cluster_rights_max_age_s",
+    "quotas": (
+        "client_produce_bytes client_produce_messages client_consume_bytes "
+        "client_consume_messages topic_produce_bytes topic_produce_messages topic_consume_bytes "
+        "topic_consume_messages burst_ms"
+    ),
+    "transactions": "transaction_timeout_ms transaction_check_interval_ms transaction_check_max",
+    "sinks": "staged_reserved_ms batch_reserved_ms",
+    "limits": (
+        "client_window_bytes total_window_bytes total_answers_bytes total_unread_bytes "
+        "connections_max connections_per_address sessions_max sessions_per_address "
+        "creations_per_s groups_per_client producer_groups_max producer_groups_per_address "
+        "unread_replies_bytes unread_replies_bytes_max topics_max groups_max members_max "
+        "members_bytes held_pulls_max held_pulls_per_client share_unsettled_per_group "
+        "share_unsettled_max os_page_cache_busy_timeout_mills put_lock_warn_ms "
+        "deduplication_memory_bytes"
+    ),
+    "reads": (
+        "max_transfer_bytes_on_message_in_memory max_transfer_count_on_message_in_memory "
+        "max_transfer_bytes_on_message_in_disk max_transfer_count_on_message_in_disk "
+        "access_message_in_memory_max_ratio old_read_cache_bytes old_read_bytes_per_s "
+        "enable_property_filter"
+    ),
+    "retention": (
+        "file_reserved_time delete_when bytes_max clean_above force_above refuse_above "
+        "force_clean keep_groups keep_for_members archive_wait_hours archive_wait_below"
+    ),
+    "cold": "pulls_max pulls_per_client wait_ms",
+    "grpc": "members",
+    "slaves": "connections_max bytes_per_s",
+    "http": "members mirror_bytes_per_s series_max",
+    "supervision": (
+        "restarts_max restart_window_s restart_pause_max_ms beat_timeout_ms stop_timeout_ms "
+        "flush_age_max_ms ready_within_ms"
+    ),
+    "log": "level",
+}
 RELOADABLE = frozenset(
-    {
-        "store.flush_interval_ms",
-        "store.checkpoint_interval_ms",
-        "scrub.rate_bytes_per_s",
-        "scrub.every_s",
-        "topics.auto_create_topic_enable",
-        "topics.default_topic_queue_nums",
-        "topics.auto_create_subscription_group",
-        "remoting.registrations_from",
-        "access.enabled",
-        "access.admin_over_clients",
-        "access.unix_users",
-        "access.cluster_rights_max_age_s",
-        "quotas.client_produce_bytes",
-        "quotas.client_produce_messages",
-        "quotas.client_consume_bytes",
-        "quotas.client_consume_messages",
-        "quotas.topic_produce_bytes",
-        "quotas.topic_produce_messages",
-        "quotas.topic_consume_bytes",
-        "quotas.topic_consume_messages",
-        "quotas.burst_ms",
-        "transactions.transaction_timeout_ms",
-        "transactions.transaction_check_interval_ms",
-        "transactions.transaction_check_max",
-        "sinks.staged_reserved_ms",
-        "sinks.batch_reserved_ms",
-        "limits.client_window_bytes",
-        "limits.total_window_bytes",
-        "limits.total_answers_bytes",
-        "limits.total_unread_bytes",
-        "limits.connections_max",
-        "limits.connections_per_address",
-        "limits.sessions_max",
-        "limits.sessions_per_address",
-        "limits.creations_per_s",
-        "limits.groups_per_client",
-        "limits.producer_groups_max",
-        "limits.producer_groups_per_address",
-        "limits.unread_replies_bytes",
-        "limits.unread_replies_bytes_max",
-        "limits.topics_max",
-        "limits.groups_max",
-        "limits.members_max",
-        "limits.members_bytes",
-        "limits.held_pulls_max",
-        "limits.held_pulls_per_client",
-        "limits.share_unsettled_per_group",
-        "limits.share_unsettled_max",
-        "limits.os_page_cache_busy_timeout_mills",
-        "limits.put_lock_warn_ms",
-        "limits.deduplication_memory_bytes",
-        "reads.max_transfer_bytes_on_message_in_memory",
-        "reads.max_transfer_count_on_message_in_memory",
-        "reads.max_transfer_bytes_on_message_in_disk",
-        "reads.max_transfer_count_on_message_in_disk",
-        "reads.access_message_in_memory_max_ratio",
-        "reads.old_read_cache_bytes",
-        "reads.old_read_bytes_per_s",
-        "reads.enable_property_filter",
-        "retention.file_reserved_time",
-        "retention.delete_when",
-        "retention.bytes_max",
-        "retention.clean_above",
-        "retention.force_above",
-        "retention.refuse_above",
-        "retention.force_clean",
-        "retention.keep_groups",
-        "retention.keep_for_members",
-        "retention.archive_wait_hours",
-        "retention.archive_wait_below",
-        "cold.pulls_max",
-        "cold.pulls_per_client",
-        "cold.wait_ms",
-        "grpc.members",
-        "slaves.connections_max",
-        "slaves.bytes_per_s",
-        "http.members",
-        "http.mirror_bytes_per_s",
-        "http.series_max",
-        "supervision.restarts_max",
-        "supervision.restart_window_s",
-        "supervision.restart_pause_max_ms",
-        "supervision.beat_timeout_ms",
-        "supervision.stop_timeout_ms",
-        "supervision.flush_age_max_ms",
-        "supervision.ready_within_ms",
-        "log.level",
-    }
+    f"{section}.{name}" for section, names in _RELOADABLE_OF.items() for name in names.split()
 )
 """Settings that a SIGHUP re-reads: nothing on disk and no socket depends on them."""
 

@@ -92,10 +92,6 @@ class Given:
         """False where it was left out."""
         return self._values.get(name, False) is True
 
-    def flag_or_none(self, name: str) -> bool | None:
-        """None where it was left out."""
-        return self.flag(name) if name in self._values else None
-
     def integers_or_none(self, name: str) -> list[int] | None:
         """Numbers, None where they were left out."""
         value = self._values.get(name)

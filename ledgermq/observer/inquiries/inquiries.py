@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar, cast
 
 from ledgermq.broker.call_rights import Act, audit
-from ledgermq.client.core.questions import asking
+from ledgermq.client.aio.producer import AsyncProducer
+from ledgermq.client.core.questions import ask, asking
 from ledgermq.client.core.requests import Steps
+from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.members.mirrors.mirror_figures import HeldMirror, OwnMirror
-from ledgermq.model.errors import NoPermissionError, TimedOutError
+from ledgermq.model.errors import LedgerError, NoPermissionError, TimedOutError
 from ledgermq.model.features import LEVELS
 from ledgermq.observer.callers import HttpCaller
+from ledgermq.observer.inquiries.broker_sessions import QUESTION_S
 from ledgermq.observer.inquiries.inquirer import Inquirer, Sources
 from ledgermq.observer.inquiries.message_inquiries import DeadLetterInquiries, MessageInquiries
 from ledgermq.observer.inquiries.row_pages import (
@@ -31,13 +34,63 @@ from ledgermq.observer.inquiries.row_pages import (
     named_page,
     page_of,
 )
-from ledgermq.observer.inquiries.sent_messages import SendInquiries
 from ledgermq.observer.metrics.mirror_looks import MirrorLooks
 from ledgermq.verbs.groups import ListGroups
 from ledgermq.verbs.schemas import SubjectRow
-from ledgermq.verbs.topics import ListTopics
+from ledgermq.verbs.topics import ListTopics, ShowTopic
 from ledgermq.verbs.upkeep import ShowFeatures
 from ledgermq.verbs.verb import RowsVerb, Verb, as_json
+
+
+class SendInquiries:
+    """The leader stores them. The observer sends as the node's account, for the writer is not told
+    for whom; so the broker is asked first whether the caller may.
+    """
+
+    def __init__(self, inquirer: Inquirer) -> None:
+        self._inquirer = inquirer
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> Json:
+        """Where it is stored: ``queue``, ``offset``, and its ``msgId``.
+
+        Raises:
+            NoPermissionError: the caller may not send to the topic, or it is the broker's own.
+            TopicUnknownError: there is no such topic; none is made for a message.
+            TimedOutError: nobody knows whether it is stored.
+            LedgerError: this node does not lead, or the message was refused.
+        """
+        act = Act(f"{self._inquirer.caller.name} (http)", "send", topic)
+        try:
+            self._inquirer.check_sees_messages()
+            found = await self._inquirer.leader(
+                lambda session: session.run(asking(ShowTopic(topic)))
+            )
+            if found.system:
+                raise NoPermissionError("nobody sends to the broker's own topics", topic=topic)
+            # As a client asks before it sends; that to a topic which is there makes none.
+            await self._inquirer.leader(
+                lambda session: session.run(ask("route", topic=topic, create=True))
+            )
+            address = f"ipc://{self._inquirer.sources.paths.directory}"
+            options = ProducerOptions(timeout_s=QUESTION_S)
+            async with AsyncProducer(
+                address, name=act.who[:255], options=options, one_group=True
+            ) as producer:
+                stored = await producer.send(topic, body, tag=tag, keys=keys, properties=properties)
+        except LedgerError as error:
+            audit(act, error)
+            raise
+        audit(act, None)
+        return {"queue": stored.queue_id, "offset": stored.queue_offset, "msgId": stored.unique_id}
+
 
 LOOK_AGAIN_S = 0.05
 TRANSFER_S = 10.0

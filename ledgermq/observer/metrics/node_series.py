@@ -27,7 +27,7 @@ from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import PORTS, CursorPage, PublishedRole, Role
 from ledgermq.ipc.page_slots import HeldBy, SpaceState
 from ledgermq.ipc.time_histogram import TimeKind, read_times
-from ledgermq.members.damage_report import read_report
+from ledgermq.members.reports import read_report
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.ids import Index, Position

@@ -37,10 +37,10 @@ from ledgermq.pipeline.jobs.derived_pieces import (
     blocks_of,
     dispatch_piece,
     keys_path,
+    log_splits,
     write_queue_part,
 )
 from ledgermq.pipeline.jobs.job_session import Job
-from ledgermq.pipeline.source.log_splits import log_splits
 from ledgermq.repair.install_derived import (
     StagedDerived,
     message_crc,

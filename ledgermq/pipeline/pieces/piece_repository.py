@@ -227,12 +227,6 @@ class PieceRepository(Repository):
 
     @contextmanager
     def read(self, name: str) -> Iterator[OpenedPiece]:
-        """The piece ``name``, to be read within the block.
-
-        Raises:
-            ConfigError, CorruptLogError, StorageError: as that of a stream; of the log they name
-                the positions.
-        """
         piece = self._by_name.get(name)
         if piece is None:
             with super().read(name) as opened:

@@ -63,7 +63,6 @@ class StoreSource(FileSource):
 
     @property
     def place(self) -> str:
-        """The directory."""
         return str(self.directory.root)
 
     @property
@@ -77,7 +76,6 @@ class StoreSource(FileSource):
         return {queue: self._bounds(queue) for queue in queues}
 
     def units_of(self, queue: Queue, first: int, count: int) -> Units:
-        """The units of a queue from ``first`` on."""
         return self._reader(queue).units(first, count)
 
     def queued(self) -> Queued | None:

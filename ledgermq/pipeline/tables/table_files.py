@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import FileIO as RawFile
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import urlparse
 
 import pyarrow as pa
@@ -139,10 +138,5 @@ class _SyncedStream:
     def __enter__(self) -> _SyncedStream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import types as spark
 
 from ledgermq.client.schemas.body_codecs import codec_of, message_class
-from ledgermq.client.schemas.value_tree import is_repeated
+from ledgermq.client.schemas.typed_bodies import is_repeated
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.schemas import SchemaType
 from ledgermq.verbs.schemas import RegisteredSchema

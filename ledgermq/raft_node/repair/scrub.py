@@ -27,7 +27,7 @@ from ledgermq.ipc.append_ring import RepairedBytes
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.ipc.loop import LOOK_AGAIN_MS
 from ledgermq.ipc.orders import Damaged, Repaired
-from ledgermq.members.damage_report import LISTED_MAX, DamageStatus, write_report
+from ledgermq.members.reports import LISTED_MAX, DamageStatus, write_report
 from ledgermq.model.config.settings import ScrubSection
 from ledgermq.model.errors import ProtocolError, StorageError
 from ledgermq.model.events import Event

@@ -27,9 +27,9 @@ from ledgermq.model.errors import ConfigError, NotLeaderError, ProtocolError
 from ledgermq.model.events import Event
 from ledgermq.model.features import LEVEL, LEVEL_OF_BODILESS
 from ledgermq.model.ids import NodeId
+from ledgermq.process.control import PolledControl
 from ledgermq.process.environment import WorkerEnds
 from ledgermq.process.node import Surroundings
-from ledgermq.process.polled_control import PolledControl
 from ledgermq.process.store_kind import check_kind
 from ledgermq.process.worker_main import run_worker
 from ledgermq.raft.membership import Membership

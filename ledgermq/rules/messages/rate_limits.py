@@ -7,8 +7,49 @@ from typing import Literal, NamedTuple
 
 from ledgermq.model.config.settings import QuotasSection
 from ledgermq.model.errors import QuotaError
-from ledgermq.rules.messages.token_bucket import TokenBucket
+from ledgermq.model.units import MS_NS
 from ledgermq.rules.tables.quotas import UNLIMITED, Quota, QuotaTable
+
+NS_PER_S = 1_000_000_000
+
+
+class TokenBucket:
+    """Invariant: the level is at most ``burst``; it grows by ``rate`` a second.
+
+    Levels are whole numbers of a billionth of a token, so that nothing is lost to rounding.
+    """
+
+    __slots__ = ("_at_ns", "_level", "burst", "rate")
+
+    def __init__(self, rate: int, *, burst: int, now_ns: int, is_full: bool) -> None:
+        """A bucket.
+
+        Args:
+            rate: tokens a second, at least one.
+            burst: most tokens that are saved up.
+            is_full: whether it begins with them; else with none.
+        """
+        assert rate > 0 and burst > 0, (rate, burst)
+        self.rate = rate
+        self.burst = burst
+        self._level = burst * NS_PER_S if is_full else 0
+        self._at_ns = now_ns
+
+    def wait_ms(self, now_ns: int) -> int:
+        """How long until something may be taken; 0: now."""
+        self._fill(now_ns)
+        return 0 if self._level >= 0 else -(self._level // (self.rate * MS_NS))
+
+    def take(self, count: int) -> None:
+        """Take ``count`` tokens; to be called when ``wait_ms`` is 0, or for what was given out."""
+        self._level -= count * NS_PER_S
+
+    def _fill(self, now_ns: int) -> None:
+        passed_ns = now_ns - self._at_ns
+        if passed_ns > 0:
+            self._level = min(self.burst * NS_PER_S, self._level + passed_ns * self.rate)
+            self._at_ns = now_ns
+
 
 STAY_AWAY_MS_MAX = 60_000
 """Nobody is told to stay away for longer: a quota may be raised meanwhile."""

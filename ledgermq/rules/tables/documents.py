@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ledgermq.formats.config_json import true_or_false, whole_number, with_field_names
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, MessageIllegalError
+from ledgermq.model.limits import TOPIC_CHARACTERS, TOPIC_NAME
 
 Document = Mapping[str, object]
 
@@ -98,29 +99,44 @@ def cast_integer(fields: Document, key: str, default: int, *, file: str, owner: 
     Raises:
         ConfigError: there is something else.
     """
-    value = fields.get(key)
-    try:
-        number = whole_number(value)
-    except ValueError:
-        raise ConfigError("not an integer", file=file, owner=owner, key=key, value=value) from None
+    number = _cast(whole_number, fields.get(key), "an integer", file=file, owner=owner, key=key)
     return default if number is None else number
 
 
 def cast_flag(fields: Document, key: str, default: bool, *, file: str, owner: str) -> bool:
-    """The boolean at ``key`` in a table of RocketMQ's, or ``default`` when it is missing; what
-    RocketMQ takes for a boolean counts as one (``true_or_false``).
+    """The boolean at ``key``, as ``cast_integer`` (``true_or_false``).
 
     Raises:
         ConfigError: there is something else.
     """
-    value = fields.get(key)
-    try:
-        flag = true_or_false(value)
-    except ValueError:
-        raise ConfigError(
-            "not true or false", file=file, owner=owner, key=key, value=value
-        ) from None
+    flag = _cast(true_or_false, fields.get(key), "true or false", file=file, owner=owner, key=key)
     return default if flag is None else flag
+
+
+def _cast(cast: Callable[[object], Row], value: object, what: str, **place: str) -> Row:
+    try:
+        return cast(value)
+    except ValueError:
+        raise ConfigError(f"not {what}", **place, value=value) from None
+
+
+def check_name(what: str, name: str, *, size_max: int) -> None:
+    """Refuse the name of a topic or of a group that RocketMQ refuses.
+
+    Raises:
+        MessageIllegalError: empty, too long, or with a character that is not allowed.
+    """
+    named: dict[str, object] = {what: name}
+    if not name:
+        raise MessageIllegalError(f"{what} name is empty")
+    if len(name) > size_max:
+        raise MessageIllegalError(
+            f"{what} name is too long", **named, characters=len(name), limit=size_max
+        )
+    if TOPIC_NAME.fullmatch(name) is None:
+        raise MessageIllegalError(
+            f"{what} name has a character that is not allowed", **named, allowed=TOPIC_CHARACTERS
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from typing import Self
 
 from ledgermq.formats.config_json import with_field_names
 from ledgermq.model.config.settings import TopicsSection
-from ledgermq.model.errors import ConfigError, MessageIllegalError, NoPermissionError
-from ledgermq.model.limits import GROUP_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_NAME
+from ledgermq.model.errors import ConfigError, NoPermissionError
+from ledgermq.model.limits import GROUP_SIZE_MAX
 from ledgermq.model.names.message_types import ATTRIBUTES
 from ledgermq.rules.tables.documents import (
     cast_flag,
     cast_integer,
+    check_name,
 )
 from ledgermq.rules.tables.table import VersionedTable
 from ledgermq.rules.tables.table_changes import GroupSet
@@ -116,16 +117,7 @@ def check_group_name(name: str) -> None:
     Raises:
         MessageIllegalError: empty, too long, or with a character that is not allowed.
     """
-    if not name:
-        raise MessageIllegalError("group name is empty")
-    if len(name) > GROUP_SIZE_MAX:
-        raise MessageIllegalError(
-            "group name is too long", group=name, characters=len(name), limit=GROUP_SIZE_MAX
-        )
-    if TOPIC_NAME.fullmatch(name) is None:
-        raise MessageIllegalError(
-            "group name has a character that is not allowed", group=name, allowed=TOPIC_CHARACTERS
-        )
+    check_name("group", name, size_max=GROUP_SIZE_MAX)
 
 
 class GroupTable(VersionedTable[SubscriptionGroup, GroupSet]):

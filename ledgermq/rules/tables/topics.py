@@ -23,8 +23,6 @@ from ledgermq.model.limits import (
     KEEP_MS_MAX,
     QUEUE_ID_MAX,
     SYSTEM_TOPIC,
-    TOPIC_CHARACTERS,
-    TOPIC_NAME,
     TOPIC_SIZE_MAX,
 )
 from ledgermq.model.names.message_types import ATTRIBUTES, MESSAGE_TYPE, TYPES, UNSPECIFIED
@@ -39,6 +37,7 @@ from ledgermq.rules.tables.documents import (
     Document,
     cast_flag,
     cast_integer,
+    check_name,
     read_integer,
     read_table,
 )
@@ -250,16 +249,7 @@ def check_topic_name(name: str) -> None:
     Raises:
         MessageIllegalError: empty, too long, or with a character that is not allowed.
     """
-    if not name:
-        raise MessageIllegalError("topic name is empty")
-    if len(name) > TOPIC_SIZE_MAX:
-        raise MessageIllegalError(
-            "topic name is too long", topic=name, characters=len(name), limit=TOPIC_SIZE_MAX
-        )
-    if TOPIC_NAME.fullmatch(name) is None:
-        raise MessageIllegalError(
-            "topic name has a character that is not allowed", topic=name, allowed=TOPIC_CHARACTERS
-        )
+    check_name("topic", name, size_max=TOPIC_SIZE_MAX)
 
 
 def builtin_topics(node: NodeSection, rules: TopicsSection) -> list[Topic]:

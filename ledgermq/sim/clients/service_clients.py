@@ -33,9 +33,8 @@ from ledgermq.sim.checks.checker import CommittedMessage
 from ledgermq.sim.checks.service_checker import SentMessage, ServiceChecker
 from ledgermq.sim.checks.topic_checker import PREFIX, ChangingTopic, TopicChecker
 from ledgermq.sim.clients.producer import SimulatedProducer
-from ledgermq.sim.machine.clock import EPOCH_NS
 from ledgermq.sim.machine.consumer_port import Outcome
-from ledgermq.sim.machine.events import MS
+from ledgermq.sim.machine.events import EPOCH_NS, MS
 from ledgermq.sim.node import QUEUES, TOPIC, Node
 from ledgermq.sim.world import World
 from ledgermq.wire.send_frame import Sent
@@ -168,7 +167,6 @@ class Committer(ServiceClient):
         self._offset = 0
 
     def act(self) -> None:
-        """Consume a bit, and commit that."""
         if self.is_stopped:
             return
         end = self.world.checker.next_offset(TOPIC, self.queue_id)
@@ -256,7 +254,6 @@ class Canceller(ServiceClient):
         self._known += [one.unique_id for one in stored]
 
     def act(self) -> None:
-        """Cancel one."""
         if self.is_stopped:
             return
         if not self._known:
@@ -386,7 +383,6 @@ class Operator(ServiceClient):
         self._numbers = count()
 
     def act(self) -> None:
-        """One of all that operators do."""
         if self.is_stopped:
             return
         act = self.random.choice((self._topic, self._topic, self._group, self._lock))
@@ -469,7 +465,6 @@ class TopicChanger(ServiceClient):
         return self._own[:CURRENT]
 
     def act(self) -> None:
-        """One change."""
         if self.is_stopped:
             return
         name = self.random.choice(self.current)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.sim.machine.clock import NodeClock
 from ledgermq.sim.machine.disk import Disk
-from ledgermq.sim.machine.events import Events
+from ledgermq.sim.machine.events import Events, NodeClock
 from ledgermq.sim.machine.process import Process
 from ledgermq.store.log.log_writer import LogEnd, LogWriter
-from ledgermq.writer.log.flusher import FlushPlan, FlushRule, RungBell
+from ledgermq.writer.log.flusher import FlushPlan, FlushRule, MakeFlusher, RungBell
 
 FASTEST_NS = 100_000
 
@@ -164,38 +164,11 @@ class FlusherMaker:
         if self._made is not None:
             self._made.go_on_early()
 
-    def note(self, flusher: SimFlusher) -> None:
-        """``flusher`` is that of the writer's present life."""
-        self._made = flusher
+    def of(self, process: Process) -> MakeFlusher:
+        """What makes the flusher of one life of a writer."""
 
-    def of(self, process: Process) -> MakeSimFlusher:
-        """The ``writer.log.flusher.MakeFlusher`` of one life of a writer."""
-        return MakeSimFlusher(self, process)
+        def make(*arguments: Any, **named: Any) -> SimFlusher:
+            self._made = SimFlusher(*arguments, **named, maker=self, process=process)
+            return self._made
 
-
-class MakeSimFlusher:
-    """``MakeFlusher`` that makes the flusher of ``process``."""
-
-    def __init__(self, maker: FlusherMaker, process: Process) -> None:
-        self._maker = maker
-        self._process = process
-
-    def __call__(
-        self,
-        log: LogWriter,
-        page: CursorPage,
-        make_bell: Callable[[], RungBell],
-        plan: FlushPlan,
-        write_checkpoint: Callable[[LogEnd], None],
-    ) -> SimFlusher:
-        flusher = SimFlusher(
-            log,
-            page,
-            make_bell,
-            plan,
-            write_checkpoint,
-            maker=self._maker,
-            process=self._process,
-        )
-        self._maker.note(flusher)
-        return flusher
+        return make

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from concurrent.futures import Executor, Future
 from random import Random
+from typing import ParamSpec, TypeVar
 
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, Worker
-from ledgermq.sim.machine.clock import NodeClock
-from ledgermq.sim.machine.events import MS, Events
+from ledgermq.sim.machine.events import MS, Events, NodeClock
 
 READABLE = 1
 
@@ -186,3 +187,25 @@ class SimulatedBell:
 
     def close(self) -> None:
         pass
+
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+class InlineExecutor(Executor):
+    """What is submitted has been done when ``submit`` returns."""
+
+    def submit(
+        self,
+        fn: Callable[_Arguments, _Result],
+        /,
+        *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs,
+    ) -> Future[_Result]:
+        future: Future[_Result] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # whoever asks for the result gets it
+            future.set_exception(error)
+        return future

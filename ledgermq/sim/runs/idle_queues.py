@@ -40,8 +40,7 @@ from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.repair.rebuild import rebuild
 from ledgermq.sessions.client_rights import AccessGate
 from ledgermq.sessions.client_socket import ClientSocket
-from ledgermq.sim.machine.inline_executor import InlineExecutor
-from ledgermq.sim.machine.process import SimulatedInbox
+from ledgermq.sim.machine.process import InlineExecutor, SimulatedInbox
 from ledgermq.sim.readers import OTHER_BOOT
 from ledgermq.store.files.folders import delete_folder
 from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from types import TracebackType
 
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.ipc.time_histogram import TimeHistogram, TimeKind
@@ -49,12 +48,7 @@ class PutLockHolder:
         state = self._pid, self.since_ns, self._taken, self._slow, self._recovered
         self._page.publish_put_lock(state)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         held_ns = time.monotonic_ns() - self.since_ns
         self._times.observe(held_ns)
         if held_ns > self._warn_ns:

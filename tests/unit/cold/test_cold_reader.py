@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.cold import cold_search
+from ledgermq.cold import cold_reader
 from ledgermq.cold.cold_reader import ColdReader
 from ledgermq.cold.disk_cache import DiskCache
 from ledgermq.cold.watched_place import WatchedPlace
@@ -467,7 +467,7 @@ def test_a_search_ends_after_so_many_messages_or_pieces_and_says_so(
         one.physical_offset for one in records[-2:]
     ]
     assert len(hits_of(watched, topic="orders", key="k")[0]) == MESSAGES // 2
-    monkeypatch.setattr(cold_search, "PIECES_SEARCHED_MAX", 1)
+    monkeypatch.setattr(cold_reader, "PIECES_SEARCHED_MAX", 1)
     found, has_more = hits_of(watched, topic="orders", key="k")
     assert has_more and 0 < len(found) < MESSAGES // 2
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.cold.disk_cache import DiskCache
-from ledgermq.cold.sealed_end import SealedEnd
+from ledgermq.cold.same_log import SealedEnd
 from ledgermq.cold.watched_place import WatchedPlace
 from ledgermq.ipc.counters import no_counts
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor

@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq.doctor.examination import level_checks
 from ledgermq.doctor.finding import Diagnosis, Weight
-from ledgermq.members.level_report import write_levels
+from ledgermq.members.reports import write_levels
 from ledgermq.model.features import LEVEL, MemberLevel, version_of
 from ledgermq.process.runtime_paths import RuntimePaths
 from tests.unit.doctor.subjects import by_check, subject_in

@@ -12,9 +12,8 @@ import pytest
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
-from ledgermq.pipeline.jobs.derived_pieces import PieceTask, dispatch_piece
+from ledgermq.pipeline.jobs.derived_pieces import PieceTask, dispatch_piece, log_splits
 from ledgermq.pipeline.source.file_source import FileSource
-from ledgermq.pipeline.source.log_splits import log_splits
 from ledgermq.pipeline.source.replica_source import ReplicaSource
 from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint

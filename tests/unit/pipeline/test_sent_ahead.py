@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pytest
 
-from ledgermq.pipeline.source.sent_ahead import sent_ahead
+from ledgermq.pipeline.batch_reader import sent_ahead
 
 ROWS = 4_096
 BUFFER_SIZE = 65_536

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
 from ledgermq.client.schemas.body_codecs import codec_of
-from ledgermq.client.schemas.value_tree import value_tree
+from ledgermq.client.schemas.typed_bodies import value_tree
 from ledgermq.formats.records.body_compression import Compression, compress_body
 from ledgermq.formats.records.message import COMPRESSED, Message
 from ledgermq.formats.records.properties import encode_properties

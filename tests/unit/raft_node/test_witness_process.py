@@ -29,8 +29,7 @@ from ledgermq.raft.messages import Attest
 from ledgermq.raft_node.peers.peers import PeerMessage
 from ledgermq.raft_node.witness.witness_file import WitnessFile
 from ledgermq.raft_node.witness.witness_process import WitnessWorker
-from ledgermq.sim.machine.clock import NodeClock
-from ledgermq.sim.machine.events import Events
+from ledgermq.sim.machine.events import Events, NodeClock
 from ledgermq.sim.machine.network import Network, PeersEnd
 from ledgermq.sim.machine.process import SimulatedInbox
 from ledgermq.sim.witness_node import SimWitnessSurroundings

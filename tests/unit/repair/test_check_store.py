@@ -79,6 +79,7 @@ def is_unprotected(root: Path, path: Path, at: int) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("mask", [0x01, 0x80])
 def test_every_byte_that_is_turned_over_is_named(tmp_path: Path, mask: int) -> None:
     write_store(tmp_path)

@@ -6,8 +6,7 @@ import pytest
 
 from ledgermq.model.config.settings import QuotasSection
 from ledgermq.model.errors import ConfigError, QuotaError
-from ledgermq.rules.messages.rate_limits import STAY_AWAY_MS_MAX, RateLimits
-from ledgermq.rules.messages.token_bucket import TokenBucket
+from ledgermq.rules.messages.rate_limits import STAY_AWAY_MS_MAX, RateLimits, TokenBucket
 from ledgermq.rules.tables.quotas import Quota, QuotaTable
 
 S = 1_000_000_000

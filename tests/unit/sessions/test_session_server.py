@@ -19,7 +19,7 @@ from ledgermq.model.errors import (
 )
 from ledgermq.rules.access.access import UserTable
 from ledgermq.sessions.client_rights import AccessGate, ClientRights, Peer
-from ledgermq.sessions.leadership.welcome import welcome_of
+from ledgermq.sessions.leadership.standing import welcome_of
 from ledgermq.sessions.session_server import EndedSessions, Session, SessionServer
 from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.session import (

@@ -10,9 +10,8 @@ import pytest
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position
-from ledgermq.store.dispatch_run import dispatch_log
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.queues.dispatch_build import DispatchBuilder
+from ledgermq.store.queues.dispatch_build import DispatchBuilder, dispatch_log
 from ledgermq.store.store_directory import open_directory
 from tests.conftest import Golden
 

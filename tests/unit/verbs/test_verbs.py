@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from ledgermq.verbs.clusters import (
     TopicShareView,
 )
 from ledgermq.verbs.dead_letters import DeadLetterQueue, ShowDeadLetters
-from ledgermq.verbs.offsets import ResetOffsets
+from ledgermq.verbs.offsets import CloneOffsets, ResetOffsets
 from ledgermq.verbs.told_rows import read_row
 from ledgermq.verbs.topics import AlterTopic, CreateTopic, QueueState, ShowTopic
 from ledgermq.verbs.verb import Argument, Verb, arguments_of
@@ -43,6 +44,21 @@ def table() -> list[type[Verb[Any]]]:
         left += kinds
         found += [verb for verb in kinds if hasattr(verb, "NAME")]
     return sorted(set(found), key=lambda verb: verb.NAME)
+
+
+def test_what_verbs_have_in_common_is_said_by_name() -> None:
+    # A field of a base stands before those of its verbs, in the place of the first that is given.
+    bases, left = [], [Verb]
+    while left:
+        kinds = left.pop().__subclasses__()
+        left += kinds
+        bases += [kind for kind in kinds if not hasattr(kind, "NAME")]
+    placed = [
+        f"{base.__name__}.{one.name}" for base in bases for one in fields(base) if not one.kw_only
+    ]
+
+    assert placed == []
+    assert CloneOffsets("other", "own").arguments()["source"] == "other"
 
 
 def value_of(argument: Argument) -> object:

@@ -1,19 +1,24 @@
-"""Connections of other members' writers to this node's writer, while this node leads.
+"""Connections of this node's writer and those of other members.
 
-This node's raft process says whom to await, and which certificate to believe: that of the other
-one's raft process, which its writer shows. What goes wrong leaves the members with raft's own
-connections (docs/decisions/0133).
+While this node leads, the others' dial; its raft process says whom to await, and which certificate
+to believe: that of the other one's raft process, which its writer shows. Where another one leads,
+this node's writer dials, as its raft process says (``raft_node/peers/direct_peers.py``). What goes
+wrong leaves the members with raft's own connections (docs/decisions/0133).
 """
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import select
 import socket
 import time
 
+from ledgermq.hosts.host_name import socket_address
 from ledgermq.ipc.loop import Pollable
-from ledgermq.ipc.orders import AwaitFollower
+from ledgermq.ipc.orders import AwaitFollower, FeedFrom
+from ledgermq.ipc.page_slots import names_of
 from ledgermq.members.direct_connection import (
     HANDSHAKE_S,
     WRITER_PROTOCOL,
@@ -23,13 +28,14 @@ from ledgermq.members.direct_connection import (
 from ledgermq.members.direct_listener import DirectListener
 from ledgermq.members.roster import MEMBERS_MAX
 from ledgermq.model.ids import NodeId
+from ledgermq.writer.followed_run import Fed
 from ledgermq.writer.led_run import Answers
 
 logger = logging.getLogger(__name__)
 
 
-class LedFeed:
-    """The real ``FollowerFeed``, owned by the writer process. Nothing here blocks.
+class _Feed:
+    """Owned by the writer process. Nothing here blocks.
 
     Invariant: one connection a member, to the very certificate that raft has named.
     """
@@ -37,16 +43,29 @@ class LedFeed:
     def __init__(self) -> None:
         """Nothing is opened but the poll set."""
         self._poll = select.epoll()
-        self._pem = b""
-        self._believed: dict[NodeId, bytes] = {}
         self._open: dict[NodeId, DirectConnection] = {}
-        self._shaking: dict[DirectConnection, float] = {}
         self._by_descriptor: dict[int, DirectConnection] = {}
-        self._listener = DirectListener(self._poll)
 
     @property
     def sources(self) -> list[Pollable]:
         return [self._poll.fileno()]
+
+
+def _received(connection: DirectConnection, events: int) -> list[list[memoryview]]:
+    if events & select.EPOLLOUT:
+        connection.go_on()
+    return connection.receive() if not connection.failure and events & ~select.EPOLLOUT else []
+
+
+class LedFeed(_Feed):
+    """The real ``FollowerFeed``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pem = b""
+        self._believed: dict[NodeId, bytes] = {}
+        self._shaking: dict[DirectConnection, float] = {}
+        self._listener = DirectListener(self._poll)
 
     def await_follower(self, peer: NodeId, order: AwaitFollower) -> int:
         if order.pem != self._pem:
@@ -98,11 +117,7 @@ class LedFeed:
         self._poll.close()
 
     def _serve(self, connection: DirectConnection, events: int) -> Answers:
-        received: list[list[memoryview]] = []
-        if events & select.EPOLLOUT:
-            connection.go_on()
-        if not connection.failure and events & ~select.EPOLLOUT:
-            received = connection.receive()
+        received = _received(connection, events)
         if connection.is_open and connection in self._shaking:
             self._opened(connection)
         peer = connection.peer
@@ -168,3 +183,64 @@ class LedFeed:
             logger.info(
                 "no connection to a follower's writer: peer=%s reason=%s", peer, connection.failure
             )
+
+
+class DirectFeed(_Feed):
+    """The real ``MemberFeed``."""
+
+    def dial(self, order: FeedFrom) -> None:
+        """Connect as ``order`` says; why that could not be begun is told in the log."""
+        peer = next(iter(names_of([order.peer])), NodeId(""))
+        self._end(peer, "a newer connection")
+        if len(self._open) >= MEMBERS_MAX:
+            return
+        try:
+            context = tls_context(order.pem, [order.believed], (WRITER_PROTOCOL,), is_server=False)
+            family, target = socket_address(order.host, order.port)
+            dialling = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError as error:
+            logger.info("leader not dialled: peer=%s reason=%s", peer, error)
+            return
+        number = dialling.connect_ex(target)
+        if number not in (0, errno.EINPROGRESS):
+            dialling.close()
+            logger.info("leader not dialled: peer=%s reason=%s", peer, os.strerror(number))
+            return
+        connection = DirectConnection(dialling, context, self._poll, is_server=False)
+        connection.peer = peer
+        self._by_descriptor[connection.descriptor] = connection
+        self._open[peer] = connection
+
+    def take(self) -> list[Fed]:
+        """What has come over all connections, in the order of each."""
+        found: list[Fed] = []
+        for descriptor, events in self._poll.poll(0):
+            connection = self._by_descriptor.get(descriptor)
+            if connection is None or connection.peer is None:
+                continue
+            peer = connection.peer
+            found += [(peer, parts) for parts in _received(connection, events)]
+            if connection.failure:
+                self._end(peer, connection.failure)
+        return found
+
+    def send(self, peer: NodeId, reply: bytes) -> None:
+        """Answer ``peer``; without a connection, or where it takes none, the answer is lost."""
+        connection = self._open.get(peer)
+        if connection is not None and connection.is_open:
+            connection.send(reply)
+            if connection.failure:
+                self._end(peer, connection.failure)
+
+    def close(self) -> None:
+        """End all connections."""
+        for peer in list(self._open):
+            self._end(peer, "this node stops")
+        self._poll.close()
+
+    def _end(self, peer: NodeId, reason: str) -> None:
+        connection = self._open.pop(peer, None)
+        if connection is not None:
+            connection.end(reason)
+            del self._by_descriptor[connection.descriptor]
+            logger.info("no connection to a leader: peer=%s reason=%s", peer, connection.failure)
