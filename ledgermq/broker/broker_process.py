@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from ledgermq.broker.broker_services import BrokerServices
 from ledgermq.broker.cluster.home_questions import HomeLine, HomeQuestions
@@ -65,6 +66,8 @@ ask and nothing is dispatched, when they are due."""
 
 class BrokerWorker:
     """What one turn of the broker does."""
+
+    zmq_uses: Final = None
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import select
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from ledgermq.broker.pulls.cold_reads import ColdReads
 from ledgermq.broker.pulls.pull_answers import Answer
@@ -248,6 +249,8 @@ class _NoCalls:
 
 class PortWorker:
     """What one turn of a port process does."""
+
+    zmq_uses: Final = None
 
     def __init__(self, environment: Surroundings, tables: AppliedTables) -> None:
         settings = environment.settings

@@ -245,6 +245,11 @@ class WriterWorker:
             waits_for_sync=settings.ack.mode is AckMode.MAJORITY_FSYNC,
         )
 
+    @property
+    def zmq_uses(self) -> int:
+        """Answers leave by the producers' socket in any turn; the inbox is read when it tells."""
+        return self._socket.zmq_uses
+
     def sources(self) -> list[Pollable]:
         """The inbox, the producers' socket, who lets them in, and other members' connections."""
         clients = self._service.socket
