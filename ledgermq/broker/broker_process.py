@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from ledgermq.broker.broker_services import BrokerServices
 from ledgermq.broker.cluster.home_questions import HomeLine, HomeQuestions
@@ -66,8 +65,6 @@ ask and nothing is dispatched, when they are due."""
 
 class BrokerWorker:
     """What one turn of the broker does."""
-
-    zmq_uses: Final = None
 
     def __init__(
         self,
@@ -133,6 +130,11 @@ class BrokerWorker:
     def state_log(self) -> StateLog:
         """The log of commands, through which the node's tables change."""
         return self._log
+
+    @property
+    def zmq_uses(self) -> int | None:
+        """Answers leave by the consumers' socket in any turn, and questions for what is cold."""
+        return self._service.zmq_uses if self._cold is None else None
 
     def sources(self) -> list[Pollable]:
         """The inbox, the consumers' socket, and who lets them in; answers of other groups."""

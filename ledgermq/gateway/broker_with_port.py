@@ -29,6 +29,10 @@ class BothClients:
     def sources(self) -> list[Pollable]:
         return [*self._own.sources, self._port.fileno()]
 
+    @property
+    def zmq_uses(self) -> int:
+        return self._own.zmq_uses
+
     def take_settings(self, settings: Settings) -> None:
         self._own.take_settings(settings)
         self._port.take_settings(settings)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import select
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from ledgermq.broker.pulls.cold_reads import ColdReads
 from ledgermq.broker.pulls.pull_answers import Answer
@@ -250,8 +249,6 @@ class _NoCalls:
 class PortWorker:
     """What one turn of a port process does."""
 
-    zmq_uses: Final = None
-
     def __init__(self, environment: Surroundings, tables: AppliedTables) -> None:
         settings = environment.settings
         self._inbox = environment.inbox
@@ -287,6 +284,11 @@ class PortWorker:
         self._pulls.send = self.requests.send_answers
         self._upkeep = StoreUpkeep(self._store)
         self._untold: Standing | None = None
+
+    @property
+    def zmq_uses(self) -> int | None:
+        """Questions for what is cold are asked in any turn; the inbox is read when it tells."""
+        return 0 if self._cold is None else None
 
     def sources(self) -> list[Pollable]:
         """The inbox, and all sockets behind one descriptor."""

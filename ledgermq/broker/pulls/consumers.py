@@ -27,6 +27,11 @@ class Consumers(Protocol):
         """What wakes the process."""
         ...
 
+    @property
+    def zmq_uses(self) -> int:
+        """A number that changes when a socket of ZeroMQ's is used; see ``Worker.zmq_uses``."""
+        ...
+
     def take_settings(self, settings: Settings) -> None:
         """The settings were read again: what clients may do is what these say."""
         ...

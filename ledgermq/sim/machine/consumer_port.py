@@ -99,6 +99,10 @@ class ConsumerPort:
                 self.send_reply(Reply(caller, result))
         return True
 
+    @property
+    def zmq_uses(self) -> int:
+        return 0
+
     def message_deadline_ms(self) -> int | None:
         """None: nobody sends here."""
         return None
