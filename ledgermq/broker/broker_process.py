@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ledgermq.broker.broker_services import BrokerServices
 from ledgermq.broker.cluster.home_questions import HomeLine, HomeQuestions
@@ -132,7 +132,7 @@ class BrokerWorker:
         return self._log
 
     @property
-    def zmq_uses(self) -> int | None:
+    def zmq_uses(self) -> Sequence[int] | None:
         """Answers leave by the consumers' socket in any turn, and questions for what is cold."""
         return self._service.zmq_uses if self._cold is None else None
 

@@ -185,7 +185,7 @@ class DispatchWorker:
     """
 
     # The inbox is read when it tells of something.
-    zmq_uses: Final = 0
+    zmq_uses: Final = (0,)
 
     def __init__(self, environment: Environment, spans: LogSpans) -> None:
         self._environment = environment

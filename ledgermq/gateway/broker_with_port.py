@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ledgermq.broker import broker_process
 from ledgermq.broker.callers import PortClient
@@ -30,7 +30,7 @@ class BothClients:
         return [*self._own.sources, self._port.fileno()]
 
     @property
-    def zmq_uses(self) -> int:
+    def zmq_uses(self) -> Sequence[int]:
         return self._own.zmq_uses
 
     def take_settings(self, settings: Settings) -> None:

@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
@@ -49,9 +49,9 @@ class Worker(Protocol):
         """How long the process may sleep now; 0 while there is work left."""
 
     @property
-    def zmq_uses(self) -> int | None:
-        """A number that changes when a source of ZeroMQ's is used that did not wake the process;
-        None: each may be used in any turn.
+    def zmq_uses(self) -> Sequence[int] | None:
+        """A cell, always the same, whose number changes when a source of ZeroMQ's is used that did
+        not wake the process; None: each may be used in any turn.
         """
 
     @property
@@ -120,12 +120,16 @@ class PollSet:
     what its descriptor would have told (ZeroMQ's page zmq_getsockopt, ZMQ_FD).
     """
 
-    def __init__(self, sources: Iterable[Pollable]) -> None:
-        """Look at ``sources``, which stay open meanwhile."""
+    def __init__(self, sources: Iterable[Pollable], uses: Sequence[int] | None) -> None:
+        """Look at ``sources``, which stay open meanwhile.
+
+        Args:
+            uses: see ``Worker.zmq_uses``.
+        """
         self._epoll = select.epoll()
         self._sockets: list[tuple[Pollable, int]] = []
         self._by_descriptor: dict[int, Pollable | None] = {}
-        self._uses: int | None = None
+        self._uses, self._uses_seen = uses, -1
         self._is_told = True
         for source in sources:
             if isinstance(source, int):
@@ -136,15 +140,13 @@ class PollSet:
         for descriptor in self._by_descriptor:
             self._epoll.register(descriptor, select.EPOLLIN)
 
-    def wait(self, wait_ms: int, uses: int | None) -> dict[Pollable, int]:
-        """What can be read, at the latest after so many milliseconds; again as long as it can be.
-
-        Args:
-            uses: see ``Worker.zmq_uses``.
-        """
+    def wait(self, wait_ms: int) -> dict[Pollable, int]:
+        """What can be read, within so many milliseconds; again and again as long as it can be."""
         ready: dict[Pollable, int] = {}
-        if self._is_told or uses is None or uses != self._uses:
-            self._uses = uses
+        uses = self._uses
+        if uses is None or self._is_told or uses[0] != self._uses_seen:
+            if uses is not None:
+                self._uses_seen = uses[0]
             if self._ask(ready):
                 wait_ms = 0
         is_told = False
@@ -188,7 +190,7 @@ def run(
     """
     signals = stop.fileno()
     sources = worker.sources()
-    polled = PollSet([*sources, signals] if signals >= 0 else sources)
+    polled = PollSet([*sources, signals] if signals >= 0 else sources, worker.zmq_uses)
     asleep, signs = page.asleep_cell(role), page.sign_cells(role)
     hears_bells = worker.hears_bells
     while not stop.reason:
@@ -199,7 +201,7 @@ def run(
             wait_ms = asleep[0] = 0
         elif wait_ms > sleep_max_ms:
             wait_ms = sleep_max_ms
-        ready = polled.wait(wait_ms, worker.zmq_uses)
+        ready = polled.wait(wait_ms)
         asleep[0] = 0
         if signals in ready:
             stop.drain()

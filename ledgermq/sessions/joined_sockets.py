@@ -34,7 +34,7 @@ class JoinedSockets:
         return self._asks_router or self._local_source in ready or bool(self.waiting)
 
     @property
-    def zmq_uses(self) -> int:
+    def zmq_uses(self) -> Sequence[int]:
         return self._router.zmq_uses
 
     @property

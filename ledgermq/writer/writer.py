@@ -15,7 +15,7 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
@@ -246,7 +246,7 @@ class WriterWorker:
         )
 
     @property
-    def zmq_uses(self) -> int:
+    def zmq_uses(self) -> Sequence[int]:
         """Answers leave by the producers' socket in any turn; the inbox is read when it tells."""
         return self._socket.zmq_uses
 

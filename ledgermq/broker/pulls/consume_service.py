@@ -245,7 +245,7 @@ class ConsumeService:
         return [self.socket.source, *self.socket.guards]
 
     @property
-    def zmq_uses(self) -> int:
+    def zmq_uses(self) -> Sequence[int]:
         return self.socket.zmq_uses
 
     def message_deadline_ms(self) -> int | None:

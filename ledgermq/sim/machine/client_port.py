@@ -49,7 +49,8 @@ class ClientPort:
     """The ``sessions.client_socket.ClientSocket`` of one life of a writer."""
 
     def __init__(self, events: Events, random: Random, wake: Callable[[], None]) -> None:
-        self.delay_ns = self.zmq_uses = 0
+        self.delay_ns = 0
+        self.zmq_uses: Sequence[int] = (0,)
         self._events = events
         self._random = random
         self._wake = wake

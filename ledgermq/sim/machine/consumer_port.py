@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple, Self
 
@@ -100,8 +100,8 @@ class ConsumerPort:
         return True
 
     @property
-    def zmq_uses(self) -> int:
-        return 0
+    def zmq_uses(self) -> Sequence[int]:
+        return (0,)
 
     def message_deadline_ms(self) -> int | None:
         """None: nobody sends here."""
