@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ledgermq.broker.broker_services import BrokerServices
 from ledgermq.broker.cluster.home_questions import HomeLine, HomeQuestions
@@ -128,6 +128,11 @@ class BrokerWorker:
     def state_log(self) -> StateLog:
         """The log of commands, through which the node's tables change."""
         return self._log
+
+    @property
+    def zmq_uses(self) -> Sequence[int] | None:
+        """Answers leave by the consumers' socket in any turn, and questions for what is cold."""
+        return self._service.zmq_uses if self._cold is None else None
 
     def sources(self) -> list[Pollable]:
         """The inbox, the consumers' socket, and who lets them in; answers of other groups."""

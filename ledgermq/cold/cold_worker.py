@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import zmq
@@ -86,6 +86,8 @@ class _Greeted(NamedTuple):
 
 class ColdWorker:
     """What one turn of the process does."""
+
+    zmq_uses: Final = None
 
     def __init__(self, environment: Surroundings) -> None:
         """Bind the socket, take over the cache, and begin to read the manifest.

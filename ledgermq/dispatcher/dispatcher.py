@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -48,7 +49,7 @@ REST_AWAITED_MS = 1
 RETRY_NS = 500_000_000
 """A full disk is tried again after this long."""
 
-REST_MS = 5
+REST_MS = 20
 REST_AWAY_MS = 50
 """Consumers read at the leader: elsewhere fewer turns leave more to those who acknowledge. Whoever
 begins to wait meanwhile ends the rest (``broker.reading.dispatcher_rest``)."""
@@ -182,6 +183,9 @@ class DispatchWorker:
     Invariant: what is published is ``<= committed``, also while the queues know more from an
     earlier life of the node.
     """
+
+    # The inbox is read when it tells of something.
+    zmq_uses: Final = (0,)
 
     def __init__(self, environment: Environment, spans: LogSpans) -> None:
         self._environment = environment

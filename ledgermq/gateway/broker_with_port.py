@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ledgermq.broker import broker_process
 from ledgermq.broker.callers import PortClient
@@ -28,6 +28,10 @@ class BothClients:
     @property
     def sources(self) -> list[Pollable]:
         return [*self._own.sources, self._port.fileno()]
+
+    @property
+    def zmq_uses(self) -> Sequence[int]:
+        return self._own.zmq_uses
 
     def take_settings(self, settings: Settings) -> None:
         self._own.take_settings(settings)

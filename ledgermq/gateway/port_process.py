@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import select
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ledgermq.broker.pulls.cold_reads import ColdReads
 from ledgermq.broker.pulls.pull_answers import Answer
@@ -282,6 +282,11 @@ class PortWorker:
         self._pulls.send = self.requests.send_answers
         self._upkeep = StoreUpkeep(self._store)
         self._untold: Standing | None = None
+
+    @property
+    def zmq_uses(self) -> Sequence[int] | None:
+        """Questions for what is cold are asked in any turn; the inbox is read when it tells."""
+        return (0,) if self._cold is None else None
 
     def sources(self) -> list[Pollable]:
         """The inbox, and all sockets behind one descriptor."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Protocol
@@ -24,6 +25,9 @@ SLEEP_MAX_MS = 1_000
 
 LOOK_AGAIN_MS = 200
 """Time between two looks at what changes without a bell; an idle node looks no more often."""
+
+EVENTS_MAX = 64
+"""Descriptors that one look tells of; the others are told of by the next one."""
 
 SIGNS_MIN = 4
 """A process has given so many signs of life, at least, before one who watches it takes it for dead
@@ -43,6 +47,12 @@ class Worker(Protocol):
 
     def sleep_ms(self, now_ns: int) -> int:
         """How long the process may sleep now; 0 while there is work left."""
+
+    @property
+    def zmq_uses(self) -> Sequence[int] | None:
+        """A cell, always the same, whose number changes when a source of ZeroMQ's is used that did
+        not wake the process; None: each may be used in any turn.
+        """
 
     @property
     def hears_bells(self) -> Callable[[int], bool] | None:
@@ -101,6 +111,64 @@ class StopFlag:
             self.reason = signal.Signals(number).name
 
 
+class PollSet:
+    """What wakes a process: descriptors, and sockets of ZeroMQ by descriptors of theirs.
+
+    ZeroMQ's own poll asks each socket before and behind a sleep, by two calls of the kernel each
+    time; with each message that is more than all else that a writer asks of the kernel. Here a
+    socket is asked when its descriptor tells of something, and when it was used: a use may swallow
+    what its descriptor would have told (ZeroMQ's page zmq_getsockopt, ZMQ_FD).
+    """
+
+    def __init__(self, sources: Iterable[Pollable], uses: Sequence[int] | None) -> None:
+        """Look at ``sources``, which stay open meanwhile.
+
+        Args:
+            uses: see ``Worker.zmq_uses``.
+        """
+        self._epoll = select.epoll()
+        self._sockets: list[tuple[Pollable, int]] = []
+        self._by_descriptor: dict[int, Pollable | None] = {}
+        self._uses, self._uses_seen = uses, -1
+        self._is_told = True
+        for source in sources:
+            if isinstance(source, int):
+                self._by_descriptor[source] = source
+            else:
+                self._sockets.append((source, POLLIN))
+                self._by_descriptor[source.fileno()] = None
+        for descriptor in self._by_descriptor:
+            self._epoll.register(descriptor, select.EPOLLIN)
+
+    def wait(self, wait_ms: int) -> dict[Pollable, int]:
+        """What can be read, within so many milliseconds; again and again as long as it can be."""
+        ready: dict[Pollable, int] = {}
+        uses = self._uses
+        if uses is None or self._is_told or uses[0] != self._uses_seen:
+            if uses is not None:
+                self._uses_seen = uses[0]
+            if self._ask(ready):
+                wait_ms = 0
+        is_told = False
+        for descriptor, _ in self._epoll.poll(wait_ms / 1_000, EVENTS_MAX):
+            source = self._by_descriptor[descriptor]
+            if source is None:
+                is_told = True
+            else:
+                ready[source] = POLLIN
+        if is_told:
+            self._ask(ready)
+        return ready
+
+    def _ask(self, ready: dict[Pollable, int]) -> bool:
+        """Add the sockets that can be read; whether there are any."""
+        found = zmq.zmq_poll(self._sockets, 0) if self._sockets else ()
+        ready.update(found)
+        # Whoever reads them now may leave something.
+        self._is_told = bool(found)
+        return self._is_told
+
+
 def sleep_max_ms(settings: Settings) -> int:
     """How long a process of this node may sleep: shorter where signs of life are awaited sooner."""
     awaited_ms = min(settings.supervision.beat_timeout_ms, settings.raft.disk_sick_after_ms)
@@ -120,10 +188,9 @@ def run(
     The order before a sleep (set ``asleep``, ask the worker once more, poll) is what keeps a bell
     from being lost: the worker's ``sleep_ms`` reads the cursors.
     """
-    polled: list[tuple[Pollable, int]] = [(source, POLLIN) for source in worker.sources()]
     signals = stop.fileno()
-    if signals >= 0:
-        polled.append((signals, POLLIN))
+    sources = worker.sources()
+    polled = PollSet([*sources, signals] if signals >= 0 else sources, worker.zmq_uses)
     asleep, signs = page.asleep_cell(role), page.sign_cells(role)
     hears_bells = worker.hears_bells
     while not stop.reason:
@@ -134,7 +201,7 @@ def run(
             wait_ms = asleep[0] = 0
         elif wait_ms > sleep_max_ms:
             wait_ms = sleep_max_ms
-        ready: dict[Pollable, int] = dict(zmq.zmq_poll(polled, wait_ms))
+        ready = polled.wait(wait_ms)
         asleep[0] = 0
         if signals in ready:
             stop.drain()

@@ -89,6 +89,7 @@ class RaftWorker:
 
     # Any: others wait for what it does.
     hears_bells: Final = None
+    zmq_uses: Final = None
 
     def __init__(self, environment: Environment, term_file: TermFile, peers: Peers) -> None:
         settings = environment.settings

@@ -66,6 +66,11 @@ class ClientSocket(Protocol):
         ...
 
     @property
+    def zmq_uses(self) -> Sequence[int]:
+        """Its number changes when a socket of ZeroMQ's is used; see ``Worker.zmq_uses``."""
+        ...
+
+    @property
     def guards(self) -> list[Pollable]:
         """What wakes the process to let somebody in (``let_in``), or not."""
         ...
@@ -131,6 +136,7 @@ class RouterSocket:
                 choose its identity, and take that of another one which has gone.
         """
         self.peer = Peer()
+        self.zmq_uses = [0]
         self._socket = socket
         self._polled = [(socket, POLLIN)]
         self._guard = guard
@@ -166,12 +172,14 @@ class RouterSocket:
         return self._watch.is_needed
 
     def let_in(self) -> None:
+        self.zmq_uses[0] += 1
         if self._guard is not None:
             report_refused(self._guard)
         self._watch.hear()
 
     def receive(self) -> list[bytes] | None:
         socket = self._socket
+        self.zmq_uses[0] += 1
         # To ask costs a tenth of the exception that a receive in vain would raise, and this way
         # half of what the socket's option EVENTS costs, which pyzmq looks up in an enum first.
         if not zmq.zmq_poll(self._polled, 0):
@@ -217,6 +225,7 @@ class RouterSocket:
             account.peer = self.peer
 
     def look(self, now_ns: int) -> None:
+        self.zmq_uses[0] += 1
         self._watch.look(now_ns)
 
     def take_limits(self, limits: LimitsSection) -> None:
@@ -224,6 +233,7 @@ class RouterSocket:
 
     def send(self, identity: bytes, parts: Sequence[bytes | memoryview]) -> bool:
         socket = self._socket
+        self.zmq_uses[0] += 1
         try:
             # Only the first part can be refused.
             socket.send(identity, MORE)
@@ -242,6 +252,7 @@ class RouterSocket:
         """Send without a copy; what says when the message has left, or None where ``send`` gives
         false.
         """
+        self.zmq_uses[0] += 1
         try:
             return self._socket.send_multipart([identity, *parts], NOBLOCK, copy=False, track=True)
         except zmq.ZMQError as error:

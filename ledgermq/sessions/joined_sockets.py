@@ -34,6 +34,10 @@ class JoinedSockets:
         return self._asks_router or self._local_source in ready or bool(self.waiting)
 
     @property
+    def zmq_uses(self) -> Sequence[int]:
+        return self._router.zmq_uses
+
+    @property
     def guards(self) -> list[Pollable]:
         return self._router.guards
 

@@ -15,7 +15,7 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
@@ -243,6 +243,11 @@ class WriterWorker:
             monotonic_ns=self._environment.clock.monotonic_ns,
             waits_for_sync=settings.ack.mode is AckMode.MAJORITY_FSYNC,
         )
+
+    @property
+    def zmq_uses(self) -> Sequence[int]:
+        """Answers leave by the producers' socket in any turn; the inbox is read when it tells."""
+        return self._socket.zmq_uses
 
     def sources(self) -> list[Pollable]:
         """The inbox, the producers' socket, who lets them in, and other members' connections."""

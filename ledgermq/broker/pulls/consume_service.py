@@ -244,6 +244,10 @@ class ConsumeService:
         """The socket, and who lets clients in."""
         return [self.socket.source, *self.socket.guards]
 
+    @property
+    def zmq_uses(self) -> Sequence[int]:
+        return self.socket.zmq_uses
+
     def message_deadline_ms(self) -> int | None:
         """Nothing: ``take_messages`` takes none."""
         return None

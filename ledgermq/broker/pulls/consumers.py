@@ -6,7 +6,7 @@ worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ledgermq.broker.call_service import CallService
@@ -25,6 +25,11 @@ class Consumers(Protocol):
     @property
     def sources(self) -> list[Pollable]:
         """What wakes the process."""
+        ...
+
+    @property
+    def zmq_uses(self) -> Sequence[int]:
+        """Its number changes when a socket of ZeroMQ's is used; see ``Worker.zmq_uses``."""
         ...
 
     def take_settings(self, settings: Settings) -> None:

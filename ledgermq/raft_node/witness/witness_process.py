@@ -106,6 +106,7 @@ class WitnessWorker:
 
     # Any: others wait for what it does.
     hears_bells: Final = None
+    zmq_uses: Final = None
 
     def __init__(self, environment: WorkerEnds, file: WitnessFile, peers: Peers) -> None:
         """Go on from ``file``, and with the members that were told last.

@@ -50,6 +50,7 @@ class ClientPort:
 
     def __init__(self, events: Events, random: Random, wake: Callable[[], None]) -> None:
         self.delay_ns = 0
+        self.zmq_uses: Sequence[int] = (0,)
         self._events = events
         self._random = random
         self._wake = wake

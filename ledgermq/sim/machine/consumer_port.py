@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple, Self
 
@@ -98,6 +98,10 @@ class ConsumerPort:
             if result is not None:
                 self.send_reply(Reply(caller, result))
         return True
+
+    @property
+    def zmq_uses(self) -> Sequence[int]:
+        return (0,)
 
     def message_deadline_ms(self) -> int | None:
         """None: nobody sends here."""

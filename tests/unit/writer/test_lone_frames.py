@@ -59,6 +59,7 @@ class Clients:
         self.waiting: deque[tuple[Peer, list[bytes]]] = deque()
         self.sent: list[list[bytes]] = []
         self.is_watched = False
+        self.zmq_uses = [0]
 
     def receive(self) -> list[bytes] | None:
         if not self.waiting:
