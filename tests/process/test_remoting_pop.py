@@ -317,6 +317,41 @@ def test_one_may_look_and_be_told_without_taking(
     assert after.code == ResponseCode.PULL_NOT_FOUND
 
 
+def test_messages_of_a_queue_come_in_their_order_where_that_is_asked_for(
+    client: RemotingClient, topic: str, group: str
+) -> None:
+    send(client, topic, 0, b"a", b"b", b"c")
+    send(client, topic, 1, b"d")
+
+    def ask(**more: object) -> tuple[list[bytes], str]:
+        told = pop(client, topic, group, order="true", **more)
+        taken.extend(told.taken)
+        return told.bodies, told.fields["orderCountInfo"]
+
+    taken: list[Taken] = []
+    assert ask(maxMsgNums=2, queueId=0) == ([b"a", b"b"], "0 0 0")
+    first, second = taken
+    assert ask(queueId=0) == ([], "")
+    assert ask() == ([b"d"], "0 1 0")
+    told = client.ask(
+        Code.NOTIFICATION, offset_fields(topic, 0, group=group, order="true", pollTime=1)
+    )
+    assert told.fields["hasMsg"] == "false"
+    # Who waits is given the next one when the last of those before it is settled.
+    waits = client.send(
+        Code.POP_MESSAGE,
+        pop_fields(topic, group, order="true", queueId=0, maxMsgNums=1, pollTime=LONG_MS),
+    )
+    assert ack(client, second, group).code == ack(client, first, group).code == 0
+    third = popped(client.reply_to(waits))
+    assert third.bodies == [b"c"]
+    send(client, topic, 0, b"e")
+    assert change(client, third.taken[0], group, 300).code == 0
+    assert ask(queueId=0) == ([], "")
+    assert ask(queueId=0, pollTime=LONG_MS) == ([b"c", b"e"], "0 qo0%2 1;0 0 0")
+    assert {ack(client, one, group).code for one in taken[2:]} == {0}
+
+
 def test_what_cannot_be_answered_is_refused_as_rocketmq_does(
     client: RemotingClient, topic: str, group: str
 ) -> None:
@@ -328,7 +363,6 @@ def test_what_cannot_be_answered_is_refused_as_rocketmq_does(
             {"invisibleTime": 12 * 3_600_000 + 1},
         ],
         ResponseCode.TOPIC_NOT_EXIST: [{"topic": "nothing"}],
-        ResponseCode.SYSTEM_ERROR: [{"order": "true"}],
         ResponseCode.SUBSCRIPTION_PARSE_FAILED: [{"expType": "CLASS", "exp": "x"}],
     }
     codes = {

@@ -73,8 +73,7 @@ class ShareConsumer(BrokerClient):
         Raises:
             LedgerError: the broker refused, or did not answer.
         """
-        self._settle()
-        self._receive(timeout)
+        self._take(timeout)
         return self._buffer.give()
 
     def __iter__(self) -> Iterator[TakenMessage]:
@@ -92,10 +91,9 @@ class ShareConsumer(BrokerClient):
                         in_flight=self.in_flight,
                         option="max_in_flight",
                     )
-                self._settle()
-                self._receive(ITERATION_WAIT_S)
+                self._take(ITERATION_WAIT_S)
             elif self._buffer.is_due:
-                self._settle()
+                self._take(0)
             yield from self._buffer.give(1)
 
     def accept(self, *messages: TakenMessage) -> None:
@@ -168,6 +166,12 @@ class ShareConsumer(BrokerClient):
 
     def _settle(self) -> list[TakenMessage]:
         return self.run(self._buffer.settle())
+
+    def _take(self, seconds: float) -> None:
+        """Tell what was said, and take messages as far as there is room."""
+        if not self._buffer.goes_along:
+            self._settle()
+        self._receive(seconds)
 
     def _receive(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -107,6 +107,10 @@ class ShareQueue:
         self._cut(first, first + count)
         self.next = max(self.next, first + count)
 
+    def is_held(self, now_ms: int) -> bool:
+        """Whether a message is with somebody, or is not to be handed out again yet."""
+        return any(now_ms < run.until != WAITS for run in self._runs)
+
     def due(self, now_ms: int, count_max: int) -> list[Run]:
         """Runs whose time has come, those that are due longest first, of at most ``count_max``
         runs.
