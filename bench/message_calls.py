@@ -138,7 +138,7 @@ def sending(group: BenchGroup, way: Way, messages: int) -> Iterator[Send]:
     """A client that sends, or reads, as ``way`` says; so many ``messages`` twice."""
     if way.is_own and not way.in_flight:
         with Producer(group.addresses) as producer:
-            for _ in range(FIRST + 2 * messages):
+            for _ in range(FIRST + 2 * messages + 3 * BATCH):
                 producer.send(TOPIC, bytes(SIZE))
             producer.flush(PATIENCE_S)
         if way.name == "share consumer":
@@ -175,6 +175,8 @@ def _accept(member: ShareConsumer, count: int) -> None:
     """Take at least so many messages, and have them settled."""
     while count > 0:
         messages = member.poll(PATIENCE_S)
+        if not messages:
+            raise TimeoutError("there are no messages to take")
         member.accept(*messages)
         count -= len(messages)
     member.flush()

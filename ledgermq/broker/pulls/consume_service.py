@@ -477,11 +477,9 @@ class ConsumeService:
     def _note_received(self, client: OwnClient, told: Mapping[str, object]) -> None:
         """Messages of a share group are given: they count as those of a pull do."""
         payload, runs, topic = told.get(PAYLOAD), told.get(RUNS), told.get("topic")
-        rows = (
-            told.get("messages")
-            if runs is None
-            else [size for run in runs for size in run["sizes"]]
-        )
+        rows = told.get("messages")
+        if isinstance(runs, list):
+            rows = [size for run in runs for size in run["sizes"]]
         if not (isinstance(payload, bytes) and isinstance(rows, list) and isinstance(topic, str)):
             return
         self._counters[BrokerCounter.MESSAGES] += len(rows)
