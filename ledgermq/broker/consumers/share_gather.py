@@ -90,7 +90,7 @@ class Receive:
         """Handles that it was to accept, and for which it was too late."""
         if self.accepts is None:
             return []
-        rows = self.accepts.of.rows.values()
+        rows = (row for _, row in sorted(self.accepts.of.rows.items()))
         return [row.handle for row in rows if row.outcome not in (DONE, SETTLED)]
 
     @property

@@ -262,10 +262,11 @@ class Moves(Service):
             if parts is None:
                 at += 1
                 continue
-            payload = memoryview(parts.payload)
-            for start, size in zip(parts.starts.tolist(), parts.sizes.tolist(), strict=True):
-                yield offsets[at], payload[start : start + size]
-                at += 1
+            payload, stops = memoryview(parts.payload), parts.starts + parts.sizes
+            places = zip(parts.starts.tolist(), stops.tolist(), strict=True)
+            records = [payload[start:stop] for start, stop in places]
+            yield from zip(offsets[at : at + len(records)], records, strict=True)
+            at += len(records)
 
     def _cut(self) -> list[QueueName]:
         """Queues whose open moves nobody finishes yet; to be asked when the log is settled."""
