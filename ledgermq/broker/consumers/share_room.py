@@ -101,12 +101,12 @@ class ShareRoom:
         )  # fmt: skip
 
     def wait(self, client: Client, more: int) -> None:
-        """So many receives more of a client wait, or fewer."""
+        """More receives of a client wait, or fewer."""
         self.waiting += more
         _count(self._waiting_of, client, more)
 
     def settle(self, client: Client, more: int) -> None:
-        """So many handles more of a client wait to be settled, or fewer."""
+        """More handles of a client wait to be settled, or fewer."""
         _count(self._settling_of, client, more)
 
     def check_settling(self, client: Client, count: int) -> None:

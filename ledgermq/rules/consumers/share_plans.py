@@ -46,7 +46,7 @@ class TakenPlace(NamedTuple):
 
     @property
     def offsets(self) -> range:
-        """Of the messages."""
+        """Queue offsets of the messages."""
         return range(self.offset, self.offset + self.length)
 
 
