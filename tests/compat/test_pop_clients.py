@@ -233,7 +233,6 @@ def talk_in_order(side: Side) -> dict[str, str]:
     (again, rest) = ask_until("both again", queueId=0)
     acknowledge("again", again)
     acknowledge("rest", rest)
-    ask("nothing left again")
     assert late.body == again.body
     send(client, topic, 0, b"h", b"i")
     _, behind = ask_until("two for a second", queueId=0, invisibleTime=1_000, maxMsgNums=2)

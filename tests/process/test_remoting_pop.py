@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -350,6 +351,13 @@ def test_messages_of_a_queue_come_in_their_order_where_that_is_asked_for(
     assert ask(queueId=0) == ([], "")
     assert ask(queueId=0, pollTime=LONG_MS) == ([b"c", b"e"], "0 qo0%2 1;0 0 0")
     assert {ack(client, one, group).code for one in taken[2:]} == {0}
+    # A queue is free when the last of its messages is late, whenever the others were.
+    send(client, topic, 0, b"f", b"g")
+    assert ask(queueId=0, invisibleTime=1_500)[0] == [b"f", b"g"]
+    assert change(client, taken[-2], group, 100).code == 0
+    began = time.monotonic()
+    assert ask(queueId=0, pollTime=LONG_MS)[0] == [b"f", b"g"]
+    assert time.monotonic() - began < LONG_MS / 2_000
 
 
 def test_what_cannot_be_answered_is_refused_as_rocketmq_does(

@@ -219,7 +219,7 @@ class ShareCalls(Service):
             deadlines.append(gather.rests_until_ms)
         elif self._has_work(gather, epoch):
             self._ask(gather, now_ms)
-        due = self._next_due(gather) if gather.receives else None
+        due = self._next_due(gather, epoch) if gather.receives else None
         if due is not None and due > epoch:
             # The time of day may be put forward meanwhile.
             deadlines.append(now_ms + min(due - epoch, CLOCK_LOOK_MS))
@@ -495,10 +495,10 @@ class ShareCalls(Service):
         taken = self._tables.shares.queues(gather.group, gather.topic)
         committed = self._tables.offsets.offsets(gather.group, gather.topic)
         order = self._order(gather.group, gather.topic)
-        in_order = gather.receives.is_in_order and not gather.receives.has_looks
+        in_order = gather.receives.is_in_order
         for number in queues:
             queue, low = taken.get(number), committed.get(number)
-            if in_order and queue is not None and queue.is_held(epoch):
+            if in_order and queue is not None and queue.held_until(epoch) is not None:
                 continue
             bounds = gather.bounds(number, low, surely=False)
             if queue is not None and queue.waiting:
@@ -517,12 +517,15 @@ class ShareCalls(Service):
                 return True
         return False
 
-    def _next_due(self, gather: ShareGather) -> int | None:
+    def _next_due(self, gather: ShareGather, epoch: int) -> int | None:
         """When something is to be handed out again of a queue that somebody waits for."""
         taken = self._tables.shares.queues(gather.group, gather.topic)
-        wanted = gather.receives.queues_wanted(list(taken))
-        times = (due for number in wanted if (due := taken[number].next_due()) is not None)
-        return min(times, default=None)
+        queues = [taken[number] for number in gather.receives.queues_wanted(list(taken))]
+        if gather.receives.is_in_order:
+            times = (queue.held_until(epoch) for queue in queues)
+        else:
+            times = (queue.next_due() for queue in queues)
+        return min((due for due in times if due is not None), default=None)
 
     def _end_late(self, gather: ShareGather, now_ms: int) -> None:
         """Tell those who have waited long enough that there is nothing; what has just come is

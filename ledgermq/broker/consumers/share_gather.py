@@ -130,8 +130,8 @@ class WaitingReceives:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether all that take go by the order of queues."""
-        return self._in_order == self._queues.total()
+        """Whether all that wait go by the order of queues, and take."""
+        return self._in_order == len(self._all)
 
     def queues_wanted(self, queues: Sequence[int]) -> Sequence[int]:
         """Those of these queues of which somebody waits to take messages."""

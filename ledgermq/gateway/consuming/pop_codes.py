@@ -407,7 +407,7 @@ class PopCodes(PortPart):
         rest = 0
         for number in queues:
             is_of_others = unless_held is not None and number not in unless_held
-            if is_of_others and number in taken and taken[number].is_held(now_ms):
+            if is_of_others and number in taken and taken[number].held_until(now_ms) is not None:
                 continue
             bounds = self._store.bounds(QueueName(topic, number))
             begin = taken[number].next if number in taken else committed.get(number, bounds.first)
