@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -629,6 +630,52 @@ def test_a_leader_that_is_killed_takes_no_handle_and_no_acknowledgement_along(
             "all members to have the same table",
             timeout_s=PATIENCE_S,
         )
+    group.stop()
+
+
+def test_members_that_accept_as_they_receive_lose_nothing_with_a_leader(
+    make_node: Callable[[], Node],
+) -> None:
+    group = make_group(make_node, ack="majority-fsync")
+    sent = {b"%d" % number for number in range(900)}
+    seen: Counter[bytes] = Counter()
+    confirmed: set[bytes] = set()
+    twice: list[bytes] = []
+    lock, is_half_done = threading.Lock(), threading.Event()
+
+    def consume() -> None:
+        options = ShareOptions(max_in_flight=32, invisible_ms=4_000)
+        with ShareConsumer(
+            group.addresses, group="g", topic=TOPIC, options=options, timeout_s=PATIENCE_S
+        ) as member:
+            told: list[bytes] = []
+            while not sent <= confirmed:
+                before = set(confirmed)
+                messages = member.poll(0.3)
+                with lock:
+                    confirmed.update(told)
+                    told = [message.body for message in messages]
+                    twice.extend(before.intersection(told))
+                    seen.update(told)
+                member.accept(*messages)
+                if len(confirmed) > 300:
+                    is_half_done.set()
+
+    with Admin(group.addresses, timeout_s=PATIENCE_S) as admin:
+        admin.create_topic(TOPIC, queues=3)
+        with Producer(group.addresses) as producer:
+            for result in [producer.send(TOPIC, body) for body in sent]:
+                result.result(PATIENCE_S)
+        threads = [threading.Thread(target=consume) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        assert is_half_done.wait(PATIENCE_S)
+        group.leader().kill()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+
+        assert (set(seen), twice) == (sent, [])
+        assert admin.shared_group("g").unsettled == 0
     group.stop()
 
 

@@ -548,7 +548,7 @@ class ShareGather:
     def _take_fresh(self, plan: SharePlan, receive: Receive, queue_id: int, basket: Basket) -> None:
         if basket.left <= 0 or plan.room <= 0:
             return
-        bounds = self.bounds(queue_id, plan.low(queue_id))
+        bounds = self._bounds_for(plan, queue_id)
         stand = Stand(receive.until, 1, receive.mark)
         if plan.is_ordered:
             look = self._messages.look(self.topic, queue_id, receive.wanted, end=bounds.stop)
@@ -565,10 +565,21 @@ class ShareGather:
         choose = self._messages.choose(self.topic, receive.wanted, basket, end=bounds.stop)
         receive.places += plan.take_fresh(queue_id, bounds, basket.left, choose, stand)
 
+    def _bounds_for(self, plan: SharePlan, queue_id: int) -> range:
+        """Bounds of a queue, which nobody asks for again while a plan is made.
+
+        Raises:
+            ColdAwayError: where it begins is not known now.
+        """
+        found = plan.bounds.get(queue_id)
+        if found is None:
+            found = plan.bounds[queue_id] = self.bounds(queue_id, plan.low(queue_id))
+        return found
+
     def _bury_worn_out(self, plan: SharePlan, queues: Sequence[int]) -> None:
         for queue_id in queues:
             try:
-                first = self.bounds(queue_id, plan.low(queue_id)).start
+                first = self._bounds_for(plan, queue_id).start
             except ColdAwayError:
                 # Nothing is known to be gone.
                 first = 0

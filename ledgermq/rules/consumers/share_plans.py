@@ -203,6 +203,7 @@ class SharePlan:
     Attributes:
         now_ms: epoch ms.
         room: so many messages more may be not settled.
+        bounds: of queues, as far as whoever plans has asked for them.
     """
 
     def __init__(
@@ -233,6 +234,7 @@ class SharePlan:
         self.topic = topic
         self.now_ms = now_ms
         self.room = room
+        self.bounds: dict[int, range] = {}
         self._queues = queues
         self._committed = committed
         self._deliveries_max = deliveries_max
