@@ -68,7 +68,8 @@ class ShareConsumer(BrokerClient):
         """The next messages; none when there are none within ``timeout`` seconds, or as many are in
         flight as may be.
 
-        What was accepted, released or rejected before is told to the broker first.
+        What was accepted, released or rejected before is told to the broker first, or by the same
+        question: it is in the log when this returns.
 
         Raises:
             LedgerError: the broker refused, or did not answer.
