@@ -229,7 +229,8 @@ class ShareMessages:
         records: list[memoryview] = []
         for queue_id, deliveries in _by_queue(places).items():
             end, last, sizes = -1, 0, list[int]()
-            for offset, record in self._readable(QueueName(topic, queue_id), sorted(deliveries)):
+            offsets = _ascending(deliveries)
+            for offset, record in self._readable(QueueName(topic, queue_id), offsets):
                 delivery = deliveries[offset]
                 if offset != end or delivery != last:
                     last, sizes = delivery, []
@@ -319,6 +320,12 @@ def _by_queue(places: Sequence[TakenPlace]) -> dict[int, dict[int, int]]:
         of = found.setdefault(place.queue_id, {})
         of.update(dict.fromkeys(place.offsets, place.delivery))
     return found
+
+
+def _ascending(offsets: Collection[int]) -> Sequence[int]:
+    """The same in their order; mostly they follow one another, and are read in one go."""
+    first, last = min(offsets), max(offsets)
+    return range(first, last + 1) if last - first == len(offsets) - 1 else sorted(offsets)
 
 
 def _rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, object]]:

@@ -248,10 +248,10 @@ class Moves(Service):
         Raises:
             DamagedLogError: one is not what was written.
         """
-        at = 0
-        while at < len(offsets):
-            count = 1
-            while at + count < len(offsets) and offsets[at + count] == offsets[at] + count:
+        at, end = 0, len(offsets)
+        while at < end:
+            count = end - at if isinstance(offsets, range) else 1
+            while at + count < end and offsets[at + count] == offsets[at] + count:
                 count += 1
             units = self._store.units(queue, offsets[at], count)
             if units is None or len(units) == 0:

@@ -183,7 +183,7 @@ class _Draft:
         """What is, without dead letters."""
         offsets = [at for at, stand in self.changed.items() if stand is None]
         spans = list(_spans(sorted(set(offsets) - self.dead)))
-        last = max((at for at, stand in self.changed.items() if stand is not None), default=-1)
+        last = max([at for at, stand in self.changed.items() if stand is not None], default=-1)
         passed = max(last + 1, self.queue.next)
         if self.next > passed:
             # What is not wanted behind the last one that is; that before lies in gaps.
@@ -610,12 +610,13 @@ def _runs(changed: Sequence[tuple[int, Stand | None]]) -> Iterator[Run]:
 
 
 def _spans(offsets: Sequence[int]) -> Iterator[OffsetSpan]:
-    if isinstance(offsets, range):
-        if offsets:
-            yield OffsetSpan(offsets.start, len(offsets))
+    count = len(offsets)
+    if count and offsets[-1] - offsets[0] == count - 1:
+        # Mostly they are one.
+        yield OffsetSpan(offsets[0], count)
         return
     start = 0
-    for at in range(1, len(offsets) + 1):
-        if at == len(offsets) or offsets[at] != offsets[at - 1] + 1:
+    for at in range(1, count + 1):
+        if at == count or offsets[at] != offsets[at - 1] + 1:
             yield OffsetSpan(offsets[start], at - start)
             start = at
