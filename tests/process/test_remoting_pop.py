@@ -360,6 +360,42 @@ def test_messages_of_a_queue_come_in_their_order_where_that_is_asked_for(
     assert time.monotonic() - began < LONG_MS / 2_000
 
 
+def test_the_order_of_a_queue_holds_beside_that_of_keys(
+    node: Node, client: RemotingClient, topic: str, group: str
+) -> None:
+    with Admin(node.address) as admin:
+        admin.create_group(group, consumeMessageOrderly=True)
+    key, other = "__SHARDINGKEY\x01k", "__SHARDINGKEY\x01j"
+
+    def put(*bodies: bytes, properties: str = key) -> None:
+        send(client, topic, 0, *bodies, properties=properties)
+
+    def ask(**more: object) -> list[Taken]:
+        return pop(client, topic, group, queueId=0, **more).taken
+
+    put(b"a", b"b")
+    put(b"c", properties=other)
+    first, third = ask()
+    assert (first.body, third.body) == (b"a", b"c")
+    assert ask(order="true") == []
+    assert ack(client, first, group).code == 0
+    assert ask(order="true") == []
+    assert ack(client, third, group).code == 0
+    (second,) = ask(order="true")
+    assert (second.body, ack(client, second, group).code) == (b"b", 0)
+    put(b"d", b"e")
+    put(b"f", properties=other)
+    three = ask(order="true")
+    assert [one.body for one in three] == [b"d", b"e", b"f"]
+    assert [ack(client, one, group).code for one in three] == [0, 0, 0]
+    put(b"g", b"h")
+    (only,) = ask()
+    assert (only.body, change(client, only, group, 100).code) == (b"g", 0)
+    both = ask(order="true", pollTime=LONG_MS)
+    assert [one.body for one in both] == [b"g", b"h"]
+    assert [ack(client, one, group).code for one in both] == [0, 0]
+
+
 def test_what_cannot_be_answered_is_refused_as_rocketmq_does(
     client: RemotingClient, topic: str, group: str
 ) -> None:

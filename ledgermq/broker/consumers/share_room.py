@@ -35,7 +35,8 @@ class ShareRoom:
     the owner who has asked for a group last. What the table says bounds each group besides, so
     that whatever others have taken leaves room for those who have little.
 
-    Invariant: counts are those of what waits.
+    Invariant: counts are those of what waits; ``_groups_of`` has each group of ``_askers``, by who
+    has asked for it.
     """
 
     def __init__(self, shares: ShareTable, settings: Settings) -> None:
@@ -46,17 +47,27 @@ class ShareRoom:
         self._waiting_of: Counter[Client] = Counter()
         self._settling_of: Counter[Client] = Counter()
         self._askers: dict[str, str] = {}
+        self._groups_of: dict[str, set[str]] = {}
 
     def note_asker(self, group: str, owner: str) -> None:
         """Somebody asks for messages of a group; empty: whom no bound holds for."""
-        if self._askers.get(group) == owner:
+        before = self._askers.get(group)
+        if before == owner:
             return
+        if before is not None:
+            self._forget(group)
         self._askers[group] = owner
+        self._groups_of.setdefault(owner, set()).add(group)
         if len(self._askers) > 2 * self._shares.group_count + ASKERS_SLACK:
-            self._askers = {
-                name: asker for name, asker in self._askers.items() if self._shares.topics(name)
-            }
-            self._askers[group] = owner
+            gone = [one for one in self._askers if one != group and not self._shares.topics(one)]
+            for one in gone:
+                self._forget(one)
+
+    def _forget(self, group: str) -> None:
+        owner = self._askers.pop(group)
+        self._groups_of[owner].remove(group)
+        if not self._groups_of[owner]:
+            del self._groups_of[owner]
 
     def limits(self, group: str, *, deliveries_max: int, priority_factor: int) -> Limits:
         """How many messages a group may take now.
@@ -66,21 +77,16 @@ class ShareRoom:
         """
         limits, shares = self.settings.limits, self._shares
         own, all_ = limits.share_unsettled_per_group, limits.share_unsettled_max
-        has = shares.unsettled_of(group)
-        left, left_of_all = own - has, all_ - shares.unsettled - has
-        is_own = left <= left_of_all
-        room = left if is_own else left_of_all
-        setting = "share_unsettled_per_group" if is_own else "share_unsettled_max"
-        unsettled = has if is_own else shares.unsettled
+        has, left_of_all = shares.unsettled_of(group), all_ - shares.unsettled
+        room = min(own - has, left_of_all - has)
+        if own <= left_of_all:
+            reached = _reached("of a share group", group, has, own, "share_unsettled_per_group")
+        else:
+            whose = "of a share group, as many as are left for all others,"
+            reached = _reached(whose, group, has, left_of_all, "share_unsettled_max")
         # What only waits leaves the other half to what is handed out.
         room_to_wait = max(0, min(room, own // 2 - has))
-        return Limits(
-            max(0, room),
-            room_to_wait,
-            _reached(group, unsettled, own if is_own else all_, setting),
-            deliveries_max,
-            priority_factor,
-        )
+        return Limits(max(0, room), room_to_wait, reached, deliveries_max, priority_factor)
 
     def left_of(self, owner: str) -> int | None:
         """How many messages more an owner may have, of all groups that it takes them for; None:
@@ -89,16 +95,14 @@ class ShareRoom:
         share = self.settings.limits.share_unsettled_max // OWNERS_SHARE
         if not owner or self._shares.unsettled + TAKEN_MAX <= share:
             return None
-        of = self._shares.unsettled_of
-        return share - sum(of(group) for group, asker in self._askers.items() if asker == owner)
+        return share - sum(map(self._shares.unsettled_of, self._groups_of.get(owner, ())))
 
     def reached_by(self, group: str) -> BusyError:
         """The refusal of an owner that has too many."""
-        all_ = self.settings.limits.share_unsettled_max
-        return _reached(
-            group, self._shares.unsettled, all_ // OWNERS_SHARE, "share_unsettled_max",
-            whose="of one user or host",
-        )  # fmt: skip
+        share = self.settings.limits.share_unsettled_max // OWNERS_SHARE
+        left = self.left_of(self._askers.get(group, ""))
+        has = share if left is None else share - left
+        return _reached("of one user or host", group, has, share, "share_unsettled_max")
 
     def wait(self, client: Client, more: int) -> None:
         """More receives of a client wait, or fewer."""
@@ -148,9 +152,7 @@ class ShareRoom:
                 )
 
 
-def _reached(
-    group: str, unsettled: int, limit: int, setting: str, *, whose: str = "of share groups"
-) -> BusyError:
+def _reached(whose: str, group: str, unsettled: int, limit: int, setting: str) -> BusyError:
     return BusyError(
         f"too many messages {whose} are handed out and not settled",
         group=group,
