@@ -32,8 +32,7 @@ class ShareRoom:
     """Owned by the broker process.
 
     Which groups an owner takes messages for is known of the time that this process leads: it is
-    the owner who has asked for a group last. What the table says bounds each group besides, so
-    that whatever others have taken leaves room for those who have little.
+    the owner who has asked for a group last. What the table says bounds each group besides.
 
     Invariant: counts are those of what waits; ``_groups_of`` has each group of ``_askers``, by who
     has asked for it.
@@ -72,17 +71,16 @@ class ShareRoom:
     def limits(self, group: str, *, deliveries_max: int, priority_factor: int) -> Limits:
         """How many messages a group may take now.
 
-        A group may have as many as are left for all others: who has little finds room, however
-        many groups have much.
+        None has more than it leaves for all others.
         """
         limits, shares = self.settings.limits, self._shares
         own, all_ = limits.share_unsettled_per_group, limits.share_unsettled_max
         has, left_of_all = shares.unsettled_of(group), all_ - shares.unsettled
-        room = min(own - has, left_of_all - has)
-        if own <= left_of_all:
+        room = min(own - has, (left_of_all - has) // 2)
+        if room == own - has:
             reached = _reached("of a share group", group, has, own, "share_unsettled_per_group")
         else:
-            whose = "of a share group, as many as are left for all others,"
+            whose = "of a share group, as many as it leaves for all others,"
             reached = _reached(whose, group, has, left_of_all, "share_unsettled_max")
         # What only waits leaves the other half to what is handed out.
         room_to_wait = max(0, min(room, own // 2 - has))
