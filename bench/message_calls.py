@@ -5,7 +5,8 @@ thread of a process's loop. The number does not depend on the machine, or hardly
 find two things done in one turn that a fast one does in two. Beside it stand turns of the loops,
 and switches of all threads of a process, ZeroMQ's among them, counted in a run without a profile.
 
-One message in flight of our own client; messages that are there, read by it; and the way through
+One message in flight of our own client; messages that are there, read by it, and taken singly by a
+member of a share group, in batches of 32; and the way through
 the port of RocketMQ's clients, whose process is the broker's unless there are to be port processes:
 one message in flight, 32 of one connection, and pulls of one message each. Then one message in
 flight at a node alone.
@@ -40,13 +41,14 @@ from bench.group import BenchGroup, bench_group
 from bench.machine import write
 from bench.message_cost import PULLED, QUEUES, Load, PortClient, spent_by, spent_by_all
 from bench.processes import end_in_order, processes_of, role_of
-from ledgermq.client import Admin, Consumer, Producer
+from ledgermq.client import Admin, Consumer, Producer, ShareConsumer, ShareOptions
 
 TOPIC = "cost"
 SIZE = 1024
 PATIENCE_S = 60.0
 LOOK_AGAIN_S = 0.01
 IDLE_S = 3.0
+BATCH = 32
 FIRST = 50
 """Messages that open sessions, topics and files before it counts."""
 
@@ -72,6 +74,7 @@ class Way(NamedTuple):
 WAYS = (
     Way("own client", True, 1),
     Way("own consumer", True, 0),
+    Way("share consumer", True, 0),
     Way("port, 1 in flight", False, 1),
     Way("port, 32 in flight", False, 32),
     Way("port, pulls", False, 0),
@@ -135,9 +138,16 @@ def sending(group: BenchGroup, way: Way, messages: int) -> Iterator[Send]:
     """A client that sends, or reads, as ``way`` says; so many ``messages`` twice."""
     if way.is_own and not way.in_flight:
         with Producer(group.addresses) as producer:
-            for _ in range(FIRST + 2 * messages):
+            for _ in range(FIRST + 2 * messages + 3 * BATCH):
                 producer.send(TOPIC, bytes(SIZE))
             producer.flush(PATIENCE_S)
+        if way.name == "share consumer":
+            options = ShareOptions(max_in_flight=BATCH)
+            with ShareConsumer(
+                group.addresses, group="calls", topic=TOPIC, options=options
+            ) as member:
+                yield partial(_accept, member)
+            return
         with Consumer(group.addresses, topic=TOPIC, start="first") as consumer:
             read = iter(consumer)
             yield lambda count: deque(islice(read, count), 0)
@@ -159,6 +169,17 @@ def sending(group: BenchGroup, way: Way, messages: int) -> Iterator[Send]:
         fill(port)
         yield port.pull
     port.close()
+
+
+def _accept(member: ShareConsumer, count: int) -> None:
+    """Take at least so many messages, and have them settled."""
+    while count > 0:
+        messages = member.poll(PATIENCE_S)
+        if not messages:
+            raise TimeoutError("there are no messages to take")
+        member.accept(*messages)
+        count -= len(messages)
+    member.flush()
 
 
 def fill(port: PortClient) -> None:

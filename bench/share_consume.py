@@ -4,9 +4,9 @@ Acknowledgements a second in batches of 32; from a send to its handler, beside a
 late what nobody settled comes again, with 100,000 messages in flight, and what each takes of the
 leader's broker; 2,000 members on one queue; and what one that hangs costs the others.
 
-Estimate beforehand: a batch is a receive and a settlement, each half of a command that is a round
-of the log, and 32 messages that are read, told and decoded: some 10 µs a message in the broker,
-which is one core's alone.
+Estimate beforehand: a batch is one question, which accepts the batch before it, and a part of a
+command that is a round of the log, and 32 messages that are read, told and decoded: some 5 µs a
+message in the broker, which is one core's alone.
 
     python -m bench.share_consume [--no-curve] [--no-nats] [--ack MODE] [--only NAME] [--smoke]
         [--directory DIR]
@@ -105,13 +105,15 @@ def consume(addresses: str, _size: int, seconds: float, result: Connection) -> N
 
 
 def _accept_all(member: ShareConsumer, end: float) -> int:
-    count = 0
+    count = taken = 0
     while time.monotonic() < end:
         messages = member.poll(0.2)
+        # They are in the log when the next poll has come back.
+        count += taken
         member.accept(*messages)
-        member.flush()
-        count += len(messages)
-    return count
+        taken = len(messages)
+    member.flush()
+    return count + taken
 
 
 def acknowledged(group: BenchGroup, *, seconds: float, messages: int) -> Figures:
@@ -120,7 +122,7 @@ def acknowledged(group: BenchGroup, *, seconds: float, messages: int) -> Figures
     """
     fill(group.addresses, TOPIC, messages)
     leader = group.leader()
-    before = _spent(group), _cpu_s(leader)
+    before, position = (_spent(group), _cpu_s(leader)), group.committed()
     told: list[tuple[int, float]]
     told, _ = together(group, consume, seconds)
     nodes, broker = _spent(group) - before[0], _cpu_s(leader) - before[1]
@@ -132,6 +134,7 @@ def acknowledged(group: BenchGroup, *, seconds: float, messages: int) -> Figures
         "leader's broker, µs each": broker * 1e6 / count,
         "all processes of the nodes, µs each": nodes * 1e6 / count,
         "members, µs each": sum(spent for _, spent in told) * 1e6 / count,
+        "bytes in the log each": (group.committed() - position) / count,
         "messages that were left": left,
     }
 

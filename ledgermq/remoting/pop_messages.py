@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -85,6 +85,8 @@ class PopReply(NamedTuple):
         rest: messages of the group's that are left.
         offsets: of the messages, by queue, in the order of the body; None: nothing was taken of
             what the body has.
+        counts: in the order of queues: how often each message was tried before, by queue and
+            offset; None: of others.
     """
 
     pop_ms: int
@@ -92,6 +94,7 @@ class PopReply(NamedTuple):
     mark: int = 0
     rest: int = 0
     offsets: Mapping[int, Sequence[int]] | None = MappingProxyType({})
+    counts: Mapping[int, Mapping[int, int]] | None = None
 
     @property
     def fields(self) -> dict[str, str]:
@@ -104,10 +107,21 @@ class PopReply(NamedTuple):
         }
         if self.offsets is None:
             return found
+        if self.counts is not None:
+            found["orderCountInfo"] = ";".join(_order_counts(self.counts))
         queues = self.offsets.items()
         starts = (f"{OF_TOPIC} {queue} {min(offsets)}" for queue, offsets in queues)
         told = (f"{OF_TOPIC} {queue} {','.join(map(str, offsets))}" for queue, offsets in queues)
         return {**found, "startOffsetInfo": ";".join(starts), "msgOffsetInfo": ";".join(told)}
+
+
+def _order_counts(counts: Mapping[int, Mapping[int, int]]) -> Iterator[str]:
+    """How often messages were tried before: of those that were, and of each queue the least."""
+    for queue, of in counts.items():
+        for offset, count in of.items():
+            if count:
+                yield f"{OF_TOPIC} qo{queue}%{offset} {count}"
+        yield f"{OF_TOPIC} {queue} {min(of.values())}"
 
 
 def decode_pop(fields: Fields) -> PopRequest:

@@ -7,7 +7,7 @@ settled, is given back, or is handed out again; who leads meanwhile does not mat
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import KW_ONLY
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -18,7 +18,7 @@ from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.message_filter import ALL_TAGS, EXPRESSION_SIZE_MAX, SQL_MARK
 from ledgermq.model.names.answer_keys import PAYLOAD
 from ledgermq.model.rights import Right
-from ledgermq.verbs.answers import Fields, integer, rows, text
+from ledgermq.verbs.answers import Fields, integer, integers, rows, text, texts
 from ledgermq.verbs.needs import CHANGE, GROUP, both_rights, shown
 from ledgermq.verbs.verb import (
     Bounds,
@@ -53,6 +53,16 @@ AT_LAST: Start = "last"
 
 Action = Literal["accept", "release", "reject", "extend", "return"]
 
+IN_RUNS = "in_runs"
+"""What those ask for who read messages that follow one another in one row; older clients do not."""
+
+RUNS = "runs"
+LATE = "late"
+
+STRETCH = "*"
+"""Between a handle and a number: of so many messages that follow one another in a queue, and were
+handed out together, the first of which has that handle. ``accept`` of a receive knows it."""
+
 DONE = "done"
 SETTLED = "settled"
 OVER = "over"
@@ -76,6 +86,46 @@ class SharedMessage(NamedTuple):
     delivery: int
     until: int
     record: memoryview
+
+
+class SharedRun(NamedTuple):
+    """Messages that follow one another in a queue, and were handed out together.
+
+    Attributes:
+        before, behind: what stands before and behind the offset in the handle of each.
+        offset: of the first one.
+        sizes: of the record of each.
+        single: the handle, where a node tells each message for itself.
+    """
+
+    before: str
+    behind: str
+    queue: int
+    offset: int
+    delivery: int
+    until: int
+    sizes: list[int]
+    single: str = ""
+
+    def handle_of(self, offset: int) -> str:
+        """The handle of one of them."""
+        return self.single or f"{self.before}{offset}{self.behind}"
+
+    def handles_of(self, first: int, count: int) -> str:
+        """The text that names some of them that follow one another."""
+        handle = self.handle_of(first)
+        return handle if count == 1 else f"{handle}{STRETCH}{count}"
+
+
+class ReceivedMessages(list[SharedMessage]):
+    """Messages that were handed out, in the order of their offsets within each queue.
+
+    Attributes:
+        late: handles that the same call was to accept, and for which it was too late. None: the
+            node is an older one, which accepts nothing by this call.
+    """
+
+    late: Collection[str] | None = None
 
 
 class SettledHandle(NamedTuple):
@@ -144,7 +194,7 @@ class SharedGroup(NamedTuple):
     queues: list[SharedQueue]
 
 
-class ReceiveShared(Verb[list[SharedMessage]]):
+class ReceiveShared(Verb[ReceivedMessages]):
     """Take messages of a topic for a share group; none when there are none within ``wait_ms``.
 
     That they are handed out is in the log before they are told: no other member gets them before
@@ -161,6 +211,8 @@ class ReceiveShared(Verb[list[SharedMessage]]):
         start: where a group begins that has consumed nothing of a queue: with its ``first``
             message, or behind the ``last`` one; with the first one all the same in a queue that
             still has all that it ever had, and in memory.
+        accept: handles of the group and topic that are done with, as by ``share_settle``: they are
+            in the log when this returns, and before anybody waits for messages.
 
     Raises:
         TopicUnknownError: there is no such topic or queue.
@@ -173,7 +225,7 @@ class ReceiveShared(Verb[list[SharedMessage]]):
 
     NAME: ClassVar = "share_receive"
     NEEDS: ClassVar = both_rights(Right.SUB)
-    SHAPE: ClassVar = {"topic": "string", "messages": "array"}
+    SHAPE: ClassVar = {"topic": "string", "messages": "array", "late": "array"}
 
     group: GroupName
     topic: TopicName
@@ -192,22 +244,26 @@ class ReceiveShared(Verb[list[SharedMessage]]):
     ] = ALL_TAGS
     queue: Annotated[int | None, Bounds(0, QUEUE_ID_MAX), "Of this queue alone"] = None
     start: Annotated[Start, "Where a group begins that has consumed nothing of a queue"] = AT_FIRST
+    accept: Annotated[
+        Collection[str] | None,
+        Texts("handles", HANDLES_MAX, HANDLE_SIZE_MAX),
+        "Of deliveries that are done with",
+    ] = None
 
-    def told(self, answer: Fields) -> list[SharedMessage]:
+    def arguments(self) -> dict[str, object]:
+        """What goes over the wire: the answer may be short."""
+        return {**super().arguments(), IN_RUNS: True}
+
+    def told(self, answer: Fields) -> ReceivedMessages:
         """The messages, in the order of their offsets within each queue."""
-        payload, at = answer.get(PAYLOAD, b""), 0
-        if not isinstance(payload, bytes | memoryview):
-            raise ProtocolError("field is not bytes", field=PAYLOAD)
-        records = memoryview(payload)
-        found: list[SharedMessage] = []
-        for message, size in rows(answer, "messages", _read_message):
-            if not 0 < size <= len(records) - at:
-                raise ProtocolError("record of an answer is not all there", size=size, at=at)
-            found.append(message._replace(record=records[at : at + size]))
-            at += size
+        found = ReceivedMessages(
+            SharedMessage(run.handle_of(offset), run.queue, offset, run.delivery, run.until, record)
+            for run, offset, record in shared_messages(answer)
+        )
+        found.late = late_of(answer)
         return found
 
-    def document(self, told: list[SharedMessage]) -> Json:
+    def document(self, told: ReceivedMessages) -> Json:
         """The messages with what they say; a body that is no UTF-8 as ``bodyBase64``, and one that
         stays compressed, with why as ``bodyFault``: it cannot be made plain, or those before it are
         large.
@@ -217,7 +273,7 @@ class ReceiveShared(Verb[list[SharedMessage]]):
             row, size = _message_document(one, left)
             left -= size
             rows_.append(row)
-        return {"topic": self.topic, "messages": rows_}
+        return {"topic": self.topic, "messages": rows_, "late": list(told.late or ())}
 
 
 class SettleShared(RowsVerb[SettledHandle]):
@@ -287,11 +343,42 @@ class EndShared(DoneVerb):
     force: Annotated[bool, "Although messages are not settled: they are consumed again"] = False
 
 
-def _read_message(fields: Fields) -> tuple[SharedMessage, int]:
+def shared_messages(answer: Fields) -> Iterator[tuple[SharedRun, int, memoryview]]:
+    """The messages of an answer: the run of each, its offset and its record.
+
+    Raises:
+        ProtocolError: the broker answered with something else.
+    """
+    payload, at = answer.get(PAYLOAD, b""), 0
+    if not isinstance(payload, bytes | memoryview):
+        raise ProtocolError("field is not bytes", field=PAYLOAD)
+    records = memoryview(payload)
+    runs = rows(answer, RUNS if RUNS in answer else "messages", _read_run)
+    for run in runs:
+        for offset, size in enumerate(run.sizes, run.offset):
+            if not 0 < size <= len(records) - at:
+                raise ProtocolError("record of an answer is not all there", size=size, at=at)
+            yield run, offset, records[at : at + size]
+            at += size
+
+
+def late_of(answer: Fields) -> Collection[str] | None:
+    """What the answer to a receive says of the handles that it was to accept; None: nothing.
+
+    Raises:
+        ProtocolError: the broker answered with something else.
+    """
+    return texts(answer, LATE) if LATE in answer else None
+
+
+def _read_run(fields: Fields) -> SharedRun:
     queue, offset = integer(fields, "queue"), integer(fields, "offset")
     delivery, until = integer(fields, "delivery"), integer(fields, "until")
-    handle, size = text(fields, "handle"), integer(fields, "size")
-    return SharedMessage(handle, queue, offset, delivery, until, memoryview(b"")), size
+    if "handle" in fields:
+        sizes = [integer(fields, "size")]
+        return SharedRun("", "", queue, offset, delivery, until, sizes, text(fields, "handle"))
+    before, behind = text(fields, "before"), text(fields, "behind")
+    return SharedRun(before, behind, queue, offset, delivery, until, integers(fields, "sizes"))
 
 
 def _message_document(told: SharedMessage, size_max: int) -> tuple[Json, int]:

@@ -30,6 +30,7 @@ from tests.process.conftest import Node, wait_until
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_node import start_remoting_node
 from tests.process.remoting_pops import (
+    Taken,
     ack,
     acks_body,
     change,
@@ -172,6 +173,85 @@ def test_each_answer_is_that_of_rocketmq_5(sides: tuple[Side, Side]) -> None:
     other = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
     assert {name: (a.split(" ")[0], b) for name, (a, b) in other.items()} == DIFFERENCES
+
+
+IN_ORDER_DIFFERENCES = {
+    "another time": ("0", "0"),
+    "what was acknowledged behind it": ("0", "0"),
+}
+"""The time of a pop stays at RocketMQ, and how long a message is kept is counted from it; ours are
+those of the change, up to the same time. And there what was acknowledged comes again."""
+
+
+def talk_in_order(side: Side) -> dict[str, str]:
+    """What a broker answers to pops in the order of queues (of proxies, for FIFO groups)."""
+    client, topic = RemotingClient(side.address), f"{side.topic}-in-order"
+    found: dict[str, str] = {}
+
+    def ask(name: str, **more: object) -> list[Taken]:
+        now_ms = int(time.time() * 1_000)
+        fields = pop_fields(topic, GROUP, bornTime=now_ms, order="true", **more)
+        reply = client.ask(Code.POP_MESSAGE, fields)
+        found[name] = shown(reply)
+        return popped(reply).taken
+
+    def ask_until(name: str, **more: object) -> list[Taken]:
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            if taken := ask(name, pollTime=2_000, **more):
+                return taken
+        raise TimeoutError(name)
+
+    def acknowledge(name: str, taken: Taken) -> None:
+        found[name] = shown(ack(client, taken, GROUP))
+
+    make_topic(client, topic)
+    ask("empty queues")
+    send(client, topic, 0, b"a", b"b", b"c")
+    send(client, topic, 1, b"d")
+    first, second = ask_until("two of three", maxMsgNums=2, queueId=0)
+    ask("queue that is held", queueId=0)
+    (other,) = ask_until("of the other queue")
+    ask("both are held")
+    fields = offset_fields(topic, 0, group=GROUP, order="true", pollTime=1, bornTime=1)
+    found["nothing to tell"] = shown(client.ask(Code.NOTIFICATION, fields))
+    acknowledge("the second", second)
+    ask("held by the first", queueId=0)
+    acknowledge("the first", first)
+    acknowledge("of the other queue", other)
+    (third,) = ask_until("the next", queueId=0)
+    send(client, topic, 0, b"e")
+    found["another time"] = shown(change(client, third, GROUP, 1_000))
+    ask("held until then", queueId=0)
+    third, fourth = ask_until("again, and what came since", queueId=0)
+    acknowledge("again acknowledged", third)
+    acknowledge("acknowledged twice", third)
+    acknowledge("the fourth", fourth)
+    ask("nothing left")
+    send(client, topic, 0, b"f", b"g")
+    late, _ = ask_until("for a second", queueId=0, invisibleTime=1_000, maxMsgNums=2)
+    (again, rest) = ask_until("both again", queueId=0)
+    acknowledge("again", again)
+    acknowledge("rest", rest)
+    assert late.body == again.body
+    send(client, topic, 0, b"h", b"i")
+    _, behind = ask_until("two for a second", queueId=0, invisibleTime=1_000, maxMsgNums=2)
+    acknowledge("the one behind", behind)
+    left = ask_until("what was acknowledged behind it", queueId=0)
+    found["bodies"] = str([one.body for one in left])
+    client.close()
+    return found
+
+
+def test_pops_in_the_order_of_queues_are_answered_as_by_rocketmq_5(
+    sides: tuple[Side, Side],
+) -> None:
+    ours, theirs = (talk_in_order(side) for side in sides)
+    other = {name: (theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name]}
+
+    bodies = other.pop("bodies")
+    assert {name: (a[0], b[0]) for name, (a, b) in other.items()} == IN_ORDER_DIFFERENCES, other
+    assert bodies == ("[b'h', b'i']", "[b'h']")
 
 
 def test_the_operators_tool_puts_javas_push_consumer_into_pop(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -317,6 +318,84 @@ def test_one_may_look_and_be_told_without_taking(
     assert after.code == ResponseCode.PULL_NOT_FOUND
 
 
+def test_messages_of_a_queue_come_in_their_order_where_that_is_asked_for(
+    client: RemotingClient, topic: str, group: str
+) -> None:
+    send(client, topic, 0, b"a", b"b", b"c")
+    send(client, topic, 1, b"d")
+
+    def ask(**more: object) -> tuple[list[bytes], str]:
+        told = pop(client, topic, group, order="true", **more)
+        taken.extend(told.taken)
+        return told.bodies, told.fields["orderCountInfo"]
+
+    taken: list[Taken] = []
+    assert ask(maxMsgNums=2, queueId=0) == ([b"a", b"b"], "0 0 0")
+    first, second = taken
+    assert ask(queueId=0) == ([], "")
+    assert ask() == ([b"d"], "0 1 0")
+    told = client.ask(
+        Code.NOTIFICATION, offset_fields(topic, 0, group=group, order="true", pollTime=1)
+    )
+    assert told.fields["hasMsg"] == "false"
+    # Who waits is given the next one when the last of those before it is settled.
+    waits = client.send(
+        Code.POP_MESSAGE,
+        pop_fields(topic, group, order="true", queueId=0, maxMsgNums=1, pollTime=LONG_MS),
+    )
+    assert ack(client, second, group).code == ack(client, first, group).code == 0
+    third = popped(client.reply_to(waits))
+    assert third.bodies == [b"c"]
+    send(client, topic, 0, b"e")
+    assert change(client, third.taken[0], group, 300).code == 0
+    assert ask(queueId=0) == ([], "")
+    assert ask(queueId=0, pollTime=LONG_MS) == ([b"c", b"e"], "0 qo0%2 1;0 0 0")
+    assert {ack(client, one, group).code for one in taken[2:]} == {0}
+    # A queue is free when the last of its messages is late, whenever the others were.
+    send(client, topic, 0, b"f", b"g")
+    assert ask(queueId=0, invisibleTime=1_500)[0] == [b"f", b"g"]
+    assert change(client, taken[-2], group, 100).code == 0
+    began = time.monotonic()
+    assert ask(queueId=0, pollTime=LONG_MS)[0] == [b"f", b"g"]
+    assert time.monotonic() - began < LONG_MS / 2_000
+
+
+def test_the_order_of_a_queue_holds_beside_that_of_keys(
+    node: Node, client: RemotingClient, topic: str, group: str
+) -> None:
+    with Admin(node.address) as admin:
+        admin.create_group(group, consumeMessageOrderly=True)
+    key, other = "__SHARDINGKEY\x01k", "__SHARDINGKEY\x01j"
+
+    def put(*bodies: bytes, properties: str = key) -> None:
+        send(client, topic, 0, *bodies, properties=properties)
+
+    def ask(**more: object) -> list[Taken]:
+        return pop(client, topic, group, queueId=0, **more).taken
+
+    put(b"a", b"b")
+    put(b"c", properties=other)
+    first, third = ask()
+    assert (first.body, third.body) == (b"a", b"c")
+    assert ask(order="true") == []
+    assert ack(client, first, group).code == 0
+    assert ask(order="true") == []
+    assert ack(client, third, group).code == 0
+    (second,) = ask(order="true")
+    assert (second.body, ack(client, second, group).code) == (b"b", 0)
+    put(b"d", b"e")
+    put(b"f", properties=other)
+    three = ask(order="true")
+    assert [one.body for one in three] == [b"d", b"e", b"f"]
+    assert [ack(client, one, group).code for one in three] == [0, 0, 0]
+    put(b"g", b"h")
+    (only,) = ask()
+    assert (only.body, change(client, only, group, 100).code) == (b"g", 0)
+    both = ask(order="true", pollTime=LONG_MS)
+    assert [one.body for one in both] == [b"g", b"h"]
+    assert [ack(client, one, group).code for one in both] == [0, 0]
+
+
 def test_what_cannot_be_answered_is_refused_as_rocketmq_does(
     client: RemotingClient, topic: str, group: str
 ) -> None:
@@ -328,7 +407,6 @@ def test_what_cannot_be_answered_is_refused_as_rocketmq_does(
             {"invisibleTime": 12 * 3_600_000 + 1},
         ],
         ResponseCode.TOPIC_NOT_EXIST: [{"topic": "nothing"}],
-        ResponseCode.SYSTEM_ERROR: [{"order": "true"}],
         ResponseCode.SUBSCRIPTION_PARSE_FAILED: [{"expType": "CLASS", "exp": "x"}],
     }
     codes = {

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -32,6 +34,7 @@ from ledgermq.model.errors import (
     ConfigError,
     GroupActiveError,
     GroupUnknownError,
+    LedgerError,
     MessageIllegalError,
     ProtocolError,
     QuotaError,
@@ -41,7 +44,7 @@ from ledgermq.model.errors import (
 from ledgermq.verbs.shares import SharedMessage
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import make_group
+from tests.process.group_nodes import free_port, make_group
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -180,6 +183,66 @@ def test_who_waits_is_given_what_comes(node: Node) -> None:
         thread.join()
 
         assert bodies_of(found) == [b"late"]
+
+
+def test_a_receive_accepts_what_was_taken_before_and_waits_then(node: Node) -> None:
+    sent = fill(node, 40)
+    with admin_of(node) as admin, admin_of(node) as other:
+        first = admin.receive_shared("g", TOPIC, 20)
+        many = f"{first[0].handle}*10"
+        rest = handles_of(first[10:])
+        second = admin.receive_shared("g", TOPIC, 10, accept=[many, *rest[:9], "no handle"])
+        assert bodies_of(second) == sent[20:30]
+        assert second.late == ("no handle",)
+        (queue,) = admin.shared_group("g").queues
+        assert (queue.low, queue.in_flight) == (19, 11)
+        again = admin.receive_shared("g", TOPIC, 10, accept=[many])
+        assert (again.late, bodies_of(again)) == ((), sent[30:])
+        others = handles_of(other.receive_shared("h", TOPIC, 5))
+        place, _, mark = rest[9].rpartition(":")
+        forged = f"{place}:{int(mark, 16) ^ 1 or 2:x}"
+        forgeries = [*others, forged, f"{rest[9]}*1025"]
+        none = admin.receive_shared("g", TOPIC, 1, accept=forgeries, wait_ms=100)
+        assert (list(none), none.late) == ([], tuple(forgeries))
+        assert other.shared_group("h").unsettled == 5
+        # What is accepted is in the log although there is nothing to be given for a while.
+        waiting = threading.Thread(
+            target=lambda: admin.receive_shared("g", TOPIC, accept=rest, wait_ms=20_000)
+        )
+        waiting.start()
+        wait_until(lambda: other.shared_group("g").queues[0].low == 20, "it is accepted")
+        assert waiting.is_alive()
+        with Producer(f"ipc://{node.runtime}") as producer:
+            producer.send(TOPIC, b"last").result()
+        waiting.join()
+
+
+def test_a_consumer_that_goes_on_accepts_by_the_same_question(node: Node) -> None:
+    sent = fill(node, 200, queues=2)
+    found: list[bytes] = []
+    with consumer_of(node, max_in_flight=20) as consumer, admin_of(node) as admin:
+        for message in consumer:
+            found.append(message.body)
+            consumer.accept(message)
+            if len(found) == len(sent):
+                break
+        before = node.status()["counters"]["broker"]["calls"]
+        with Producer(f"ipc://{node.runtime}") as producer:
+            for body in sent[:40]:
+                producer.send(TOPIC, body).result()
+        wait_until(lambda: admin.topic(TOPIC).messages == 240, "all are in their queues")
+        asked, calls = 0, node.status()["counters"]["broker"]["calls"]
+        while len(found) < 240:
+            messages = consumer.poll(PATIENCE_S)
+            found += [message.body for message in messages]
+            consumer.accept(*messages)
+            asked += 1
+        told = node.status()["counters"]["broker"]["calls"] - calls
+
+        assert sorted(found) == sorted(sent + sent[:40])
+        assert before <= calls and told <= asked
+        consumer.flush()
+        assert admin.shared_group("g").unsettled == 0
 
 
 def test_a_filter_settles_what_it_leaves_out(node: Node) -> None:
@@ -454,6 +517,33 @@ def test_no_more_is_handed_out_than_the_settings_say(make_node: Callable[[], Nod
         assert len(admin.receive_shared("g", TOPIC)) == 2
 
 
+def test_strangers_leave_room_for_others_however_many_groups_they_take(
+    make_node: Callable[[], Node],
+) -> None:
+    node, port = make_node(), free_port()
+    limits = {"share_unsettled_per_group": 30, "share_unsettled_max": 80}
+    start_client_node(node, limits=limits, listen={"consume": f"tcp://127.0.0.1:{port}"})
+    fill(node, 100)
+    taken, refused = 0, ""
+    with Admin(f"tcp://127.0.0.1:{port}", timeout_s=1) as stranger, admin_of(node) as admin:
+        for number in range(6):
+            try:
+                while given := stranger.receive_shared(f"hoard-{number}", TOPIC, 7):
+                    taken += len(given)
+            except (BusyError, TimedOutError) as error:
+                refused = str(error)
+        assert taken == 80 // 4
+        assert "of one user or host" in refused and "limits.share_unsettled_max" in refused
+        # Whoever leads next does not know who has taken it, and leaves room all the same.
+        os.kill(node.pid("broker"), signal.SIGKILL)
+        wait_until(lambda: bool(admin.shared_group("hoard-0").unsettled), "the broker is back")
+        for number in range(20, 26):
+            with suppress(LedgerError):
+                taken += len(stranger.receive_shared(f"hoard-{number}", TOPIC, 7))
+        assert taken < 2 * 80 // 4 + 7
+        assert len(admin.receive_shared("honest", TOPIC, 10)) == 10
+
+
 def test_what_is_handed_out_counts_for_the_quota_of_its_topic(node: Node) -> None:
     fill(node, 8)
     with connect_broker(f"ipc://{node.runtime}", name="operator", timeout_s=PATIENCE_S) as broker:
@@ -502,17 +592,18 @@ def test_a_leader_that_is_killed_takes_no_handle_and_no_acknowledgement_along(
     make_node: Callable[[], Node],
 ) -> None:
     group = make_group(make_node, ack="majority-fsync")
-    sent = {b"%d" % number for number in range(300)}
+    sent = {b"%d" % number for number in range(1_050)}
     with (
         Admin(group.addresses, timeout_s=PATIENCE_S) as admin,
         Producer(group.addresses) as producer,
     ):
         admin.create_topic(TOPIC, queues=2)
-        for number in range(300):
-            producer.send(TOPIC, b"%d" % number, queue_id=number % 2).result()
+        results = [producer.send(TOPIC, body, queue_id=len(body) % 2) for body in sorted(sent)]
+        for result in results:
+            result.result(PATIENCE_S)
         taken: list[SharedMessage] = []
-        while len(taken) < 250:
-            asked = 250 - len(taken)
+        while len(taken) < 1_000:
+            asked = min(1_000 - len(taken), 256)
             taken += admin.receive_shared("g", TOPIC, asked, invisible_ms=600_000, wait_ms=5_000)
         accepted = handles_of(taken[:100])
         assert outcomes(admin, "accept", accepted) == ["done"] * 100
@@ -520,25 +611,71 @@ def test_a_leader_that_is_killed_takes_no_handle_and_no_acknowledgement_along(
         leader.kill()
 
         # All that was handed out before is accepted, once, by whoever leads now.
-        assert outcomes(admin, "accept", handles_of(taken[100:200])) == ["done"] * 100
+        assert outcomes(admin, "accept", handles_of(taken[100:900])) == ["done"] * 800
         assert outcomes(admin, "accept", accepted) == ["settled"] * 100
-        assert outcomes(admin, "release", handles_of(taken[200:])) == ["done"] * 50
+        assert outcomes(admin, "release", handles_of(taken[900:])) == ["done"] * 100
         rest: list[SharedMessage] = []
         until = time.monotonic() + PATIENCE_S
-        while len(rest) < 100 and time.monotonic() < until:
+        while len(rest) < 150 and time.monotonic() < until:
             rest += admin.receive_shared("g", TOPIC, invisible_ms=600_000, wait_ms=5_000)
         assert admin.receive_shared("g", TOPIC) == []
-        settled = {body for one in taken[:200] for body in bodies_of([one])}
+        settled = set(bodies_of(taken[:900]))
         assert sorted(bodies_of(rest)) == sorted(sent - settled)
         leader.start()
         group.wait_equal()
-        assert outcomes(admin, "accept", handles_of(rest)) == ["done"] * 100
+        assert outcomes(admin, "accept", handles_of(rest)) == ["done"] * 150
         tables = "share-groups.json"
         wait_until(
             lambda: len({shares_of(member.node, tables) for member in group.members}) == 1,
             "all members to have the same table",
             timeout_s=PATIENCE_S,
         )
+    group.stop()
+
+
+def test_members_that_accept_as_they_receive_lose_nothing_with_a_leader(
+    make_node: Callable[[], Node],
+) -> None:
+    group = make_group(make_node, ack="majority-fsync")
+    sent = {b"%d" % number for number in range(900)}
+    seen: Counter[bytes] = Counter()
+    confirmed: set[bytes] = set()
+    twice: list[bytes] = []
+    lock, is_half_done = threading.Lock(), threading.Event()
+
+    def consume() -> None:
+        options = ShareOptions(max_in_flight=32, invisible_ms=4_000)
+        with ShareConsumer(
+            group.addresses, group="g", topic=TOPIC, options=options, timeout_s=PATIENCE_S
+        ) as member:
+            told: list[bytes] = []
+            while not sent <= confirmed:
+                before = set(confirmed)
+                messages = member.poll(0.3)
+                with lock:
+                    confirmed.update(told)
+                    told = [message.body for message in messages]
+                    twice.extend(before.intersection(told))
+                    seen.update(told)
+                member.accept(*messages)
+                if len(confirmed) > 300:
+                    is_half_done.set()
+
+    with Admin(group.addresses, timeout_s=PATIENCE_S) as admin:
+        admin.create_topic(TOPIC, queues=3)
+        with Producer(group.addresses) as producer:
+            for result in [producer.send(TOPIC, body) for body in sent]:
+                result.result(PATIENCE_S)
+        threads = [threading.Thread(target=consume) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        assert is_half_done.wait(PATIENCE_S)
+        group.leader().kill()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+
+        assert (set(seen), twice) == (sent, [])
+        assert admin.shared_group("g").unsettled == 0
     group.stop()
 
 

@@ -22,6 +22,7 @@ from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.tables.share_queue import ShareQueue
 from ledgermq.sim.runs.runs import run_seed
 from ledgermq.sim.runs.service_runs import ServiceRun
+from ledgermq.verbs.shares import DONE
 from ledgermq.writer.duplicates import missing_records
 from ledgermq.writer.duplicates.unique_ids import Deduplication
 from ledgermq.writer.writer import WriterWorker
@@ -131,8 +132,11 @@ def what_is_behind_a_record_that_was_left_out_is_taken_for_new(patch: Patch) -> 
 def an_acknowledgement_is_taken_for_a_return(patch: Patch) -> None:
     """The message is told to be settled, and is handed out again."""
 
-    def give_back(plan: SharePlan, handle: ShareHandle) -> None:
-        plan.release(handle, 0)
+    def give_back(plan: SharePlan, handle: ShareHandle) -> str:
+        outcome = plan.outcome(handle)
+        if outcome == DONE:
+            plan.release(handle, 0)
+        return outcome
 
     patch.setattr(SharePlan, "accept", give_back)
 

@@ -7,10 +7,10 @@ broker alone.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
-from ledgermq.broker.call_arguments import integer, optional_integer, text
+from ledgermq.broker.call_arguments import flag, integer, optional_integer, text
 from ledgermq.broker.callers import NODE_ITSELF, Caller, Client
 from ledgermq.broker.calls import AnsweredVerb, Call, Members, Result, Verbs
 from ledgermq.broker.consumers.retry_topics import RetryTopics
@@ -20,10 +20,12 @@ from ledgermq.broker.consumers.share_gather import (
     Settlement,
     ShareGather,
     TopicPart,
+    accepted_by,
     factor_of,
     queue_row,
 )
 from ledgermq.broker.consumers.share_messages import IsWanted, ShareMessages, read_filter
+from ledgermq.broker.consumers.share_room import RETRY_AFTER_MS, ShareRoom
 from ledgermq.broker.pulls.queue_messages import QueueMessages
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox, Service
@@ -60,6 +62,8 @@ from ledgermq.sessions.request_faults import Contain, let_through
 from ledgermq.verbs.needs import both_rights
 from ledgermq.verbs.shares import (
     GIVE_UP,
+    IN_RUNS,
+    LATE,
     OTHER_GROUP,
     RECEIVE_WAIT_MS_MAX,
     RECEIVED_MAX,
@@ -69,6 +73,7 @@ from ledgermq.verbs.shares import (
     SettledHandle,
     SettleShared,
     ShowShared,
+    shared_messages,
 )
 from ledgermq.verbs.verb import NUMBER_MAX
 
@@ -79,12 +84,8 @@ CLOCK_LOOK_MS = 1_000
 PEEK = "share_peek"
 """The port's own verb: what a receive would be given now, which nobody has taken by that."""
 
-SETTLING_MAX = 262_144
-SETTLING_PER_CLIENT = 65_536
-"""Handles whose settlement waits for the log, of all and of one client."""
-
-RETRY_AFTER_MS = 100
-"""Who is refused for want of room had better ask again after this long."""
+IN_ORDER = "in_order"
+"""An argument that the port has besides: the messages of a queue one after another."""
 
 ORDERS_MAX = 1_000
 """Groups and topics of which keys are remembered; of others they are read again."""
@@ -133,9 +134,7 @@ class ShareCalls(Service):
         self._messages = ShareMessages(queues, self._topics, settings)
         self._gathers: dict[tuple[str, str], ShareGather] = {}
         self._orders: OrderedDict[tuple[str, str], ShareOrder] = OrderedDict()
-        self._waiting = 0
-        self._waiting_of: Counter[Client] = Counter()
-        self._settling_of: Counter[Client] = Counter()
+        self._room = ShareRoom(known.tables.shares, settings)
         self._looks_at_ms = 0
         self._is_grown = False
         self._making_dead: set[str] = set()
@@ -150,17 +149,17 @@ class ShareCalls(Service):
 
     @property
     def awaits(self) -> bool:
-        return self._waiting > 0
+        return self._room.waiting > 0
 
     def notice_growth(self, now_ms: int) -> None:
         del now_ms
-        self._is_grown = self._waiting > 0
+        self._is_grown = self._room.waiting > 0
 
     def next_deadline_ms(self) -> int | None:
         return self._looks_at_ms if self._gathers else None
 
     def take_settings(self, settings: Settings) -> None:
-        self._settings = settings
+        self._settings = self._room.settings = settings
 
     def turn(self, now_ms: int) -> None:
         """Answer who has waited long enough; have handed out what has come, or is due again."""
@@ -220,7 +219,7 @@ class ShareCalls(Service):
             deadlines.append(gather.rests_until_ms)
         elif self._has_work(gather, epoch):
             self._ask(gather, now_ms)
-        due = self._next_due(gather) if gather.receives else None
+        due = self._next_due(gather, epoch) if gather.receives else None
         if due is not None and due > epoch:
             # The time of day may be put forward meanwhile.
             deadlines.append(now_ms + min(due - epoch, CLOCK_LOOK_MS))
@@ -239,19 +238,17 @@ class ShareCalls(Service):
         """Messages were handed out, and their receiver has gone before it was told: others have
         them at once, as if nobody had. Of another result there is nothing to take back.
         """
-        rows = told.get("messages")
-        if PAYLOAD not in told or not isinstance(rows, list) or not self._log.leads:
+        if PAYLOAD not in told or not self._log.leads:
             return
-        texts = [str(row["handle"]) for row in rows]
+        texts = [run.handle_of(offset) for run, offset, _ in shared_messages(told)]
         handles = [one for text in texts if (one := read_handle(text)) is not None]
         if not handles:
             return
         group, topic, *_ = handles[0]
         asked = SettleShared(group, "return", texts)
         settlement = Settlement(NODE_ITSELF, asked, texts, {}, left=1)
-        self._settling_of[NODE_ITSELF.client] += len(texts)
         gather = self._gather(group, topic)
-        gather.parts.append(TopicPart(settlement, list(enumerate(handles))))
+        self._take_part(gather, TopicPart(settlement, list(enumerate(handles))))
         if not gather.is_asked:
             self._ask_or_refuse(gather, self._now_ms())
 
@@ -311,23 +308,43 @@ class ShareCalls(Service):
                 members=len(members),
             )
         wanted = read_filter(asked.filter, settings=self._settings)
+        accepts = accepted_by(call.caller, asked)
+        if accepts is not None:
+            self._room.check_settling(call.caller.client, accepts.size)
+        self._room.note_asker(asked.group, call.owner)
         gather = self._gather(asked.group, asked.topic)
         receive = self._receive_of(call, asked, wanted, takes=True)
         self._hold(gather, receive)
+        if accepts is not None:
+            receive.accepts = accepts
+            self._take_part(gather, accepts)
         try:
             if not gather.is_asked and self._has_work(gather, epoch_ms(self._clock)):
                 self._ask(gather, call.now_ms)
-        except LedgerError:
-            self._drop(gather, [receive])
-            self._tidy(gather)
-            raise
+        except LedgerError as error:
+            self._refuse(gather, error)
         return None
+
+    def _take_part(self, gather: ShareGather, part: TopicPart) -> None:
+        """Have handles of a settlement wait for the next command."""
+        part.of.count += part.size
+        self._room.settle(part.of.caller.client, part.size)
+        gather.parts.append(part)
 
     def _receive_of(
         self, call: Call, asked: ReceiveShared, wanted: IsWanted | None, *, takes: bool
     ) -> Receive:
-        until_ms = call.now_ms + asked.wait_ms
-        return Receive(call.caller, asked, wanted, call.check_topic, until_ms, takes)
+        return Receive(
+            call.caller,
+            asked,
+            wanted,
+            call.check_topic,
+            call.now_ms + asked.wait_ms,
+            takes,
+            in_runs=flag(call.arguments, IN_RUNS),
+            in_order=flag(call.arguments, IN_ORDER),
+            owner=call.owner,
+        )
 
     def _hold(self, gather: ShareGather, receive: Receive) -> None:
         """Have a receive wait.
@@ -337,55 +354,20 @@ class ShareCalls(Service):
         """
         client = receive.caller.client
         try:
-            self._check_waiting(client)
+            self._room.check_waiting(client)
         except BusyError:
             self._tidy(gather)
             raise
         gather.receives.add(receive)
-        self._waiting += 1
-        self._waiting_of[client] += 1
+        self._room.wait(client, 1)
         # The turn answers one that is not to wait, and finds out when messages are due for it.
         self._looks_at_ms = gather.looks_at_ms = 0
 
-    def _check_settling(self, client: Client, count: int) -> None:
-        """Refuse handles of one client more where those of all, or its own, are too many."""
-        for settling, limit in (
-            (self._settling_of.total(), SETTLING_MAX),
-            (self._settling_of[client], SETTLING_PER_CLIENT),
-        ):
-            if settling + count > limit:
-                raise BusyError(
-                    "too many handles wait to be settled",
-                    waiting=settling,
-                    limit=limit,
-                    retry_after_ms=RETRY_AFTER_MS,
-                )
-
-    def _check_waiting(self, client: Client) -> None:
-        """Refuse one more receive that waits where there are too many, of all or of one client."""
-        limits, own = self._settings.limits, self._waiting_of[client]
-        for waiting, limit, setting in (
-            (self._waiting, limits.members_max, "limits.members_max"),
-            (own, limits.held_pulls_per_client, "limits.held_pulls_per_client"),
-        ):
-            if waiting >= limit:
-                raise BusyError(
-                    "too many receives wait for messages of share groups",
-                    waiting=waiting,
-                    limit=limit,
-                    setting=setting,
-                    retry_after_ms=RETRY_AFTER_MS,
-                )
-
     def _drop(self, gather: ShareGather, receives: Sequence[Receive]) -> None:
         """These wait no more, as far as they still did."""
-        waited = [one for one in receives if gather.receives.remove(one)]
-        self._waiting -= len(waited)
-        for receive in waited:
-            client = receive.caller.client
-            self._waiting_of[client] -= 1
-            if not self._waiting_of[client]:
-                del self._waiting_of[client]
+        for receive in receives:
+            if gather.receives.remove(receive):
+                self._room.wait(receive.caller.client, -1)
 
     def _settle(self, call: Call, asked: SettleShared) -> Result | None:
         self._log.check_leads()
@@ -394,7 +376,7 @@ class ShareCalls(Service):
         by_topic: dict[str, list[tuple[int, ShareHandle]]] = {}
         for number, told in enumerate(handles):
             handle = read_handle(told)
-            if handle is None:
+            if handle is None or handle.length > 1:
                 settlement.rows[number] = SettledHandle(told, UNREADABLE)
             elif handle.group != asked.group:
                 settlement.rows[number] = SettledHandle(told, OTHER_GROUP)
@@ -404,12 +386,10 @@ class ShareCalls(Service):
             call.check_topic(topic, Right.SUB)
         if not by_topic:
             return settlement.told()
-        self._check_settling(call.caller.client, len(handles))
-        self._settling_of[call.caller.client] += len(handles)
+        self._room.check_settling(call.caller.client, len(handles))
         settlement.left = len(by_topic)
         for topic, of in by_topic.items():
-            gather = self._gather(asked.group, topic)
-            gather.parts.append(TopicPart(settlement, of))
+            self._take_part(self._gather(asked.group, topic), TopicPart(settlement, of))
         for topic in by_topic:
             gather = self._gather(asked.group, topic)
             if not gather.is_asked:
@@ -515,8 +495,11 @@ class ShareCalls(Service):
         taken = self._tables.shares.queues(gather.group, gather.topic)
         committed = self._tables.offsets.offsets(gather.group, gather.topic)
         order = self._order(gather.group, gather.topic)
+        in_order = gather.receives.is_in_order
         for number in queues:
             queue, low = taken.get(number), committed.get(number)
+            if in_order and queue is not None and queue.held_until(epoch) is not None:
+                continue
             bounds = gather.bounds(number, low, surely=False)
             if queue is not None and queue.waiting:
                 if order is None or not order.is_checked(number, queue):
@@ -534,24 +517,27 @@ class ShareCalls(Service):
                 return True
         return False
 
-    def _next_due(self, gather: ShareGather) -> int | None:
+    def _next_due(self, gather: ShareGather, epoch: int) -> int | None:
         """When something is to be handed out again of a queue that somebody waits for."""
         taken = self._tables.shares.queues(gather.group, gather.topic)
-        wanted = gather.receives.queues_wanted(list(taken))
-        times = (due for number in wanted if (due := taken[number].next_due()) is not None)
-        return min(times, default=None)
+        queues = [taken[number] for number in gather.receives.queues_wanted(list(taken))]
+        if gather.receives.is_in_order:
+            times = (queue.held_until(epoch) for queue in queues)
+        else:
+            times = (queue.next_due() for queue in queues)
+        return min((due for due in times if due is not None), default=None)
 
     def _end_late(self, gather: ShareGather, now_ms: int) -> None:
         """Tell those who have waited long enough that there is nothing; what has just come is
         theirs all the same, but for what a plan has just made nothing of.
         """
-        late = gather.receives.late(now_ms)
+        late = [one for one in gather.receives.late(now_ms) if not one.is_settling]
         is_tried = now_ms < gather.rests_until_ms
         if not late or not (is_tried or not self._has_work(gather, epoch_ms(self._clock))):
             return
         self._drop(gather, late)
         for one in late:
-            self._mailbox.append(Reply(one.caller, gather.nothing))
+            self._mailbox.append(Reply(one.caller, self._nothing(gather, one)))
 
     def _answer_looks(self, gather: ShareGather, epoch: int) -> None:
         """Tell those who only want to know that there is something."""
@@ -623,7 +609,7 @@ class ShareCalls(Service):
             return []
         gather.plan_settlements(plan)
         if gather.receives:
-            gather.plan_receives(plan, self._queues(topic), limits, self._draw)
+            gather.plan_receives(plan, self._queues(topic), limits, self._draw, self._room)
         changes = plan.changes()
         gather.has_changed = bool(changes)
         if changes and self._tables.groups.get(group) is None:
@@ -658,22 +644,13 @@ class ShareCalls(Service):
 
     def _limits(self, gather: ShareGather) -> Limits:
         group = gather.group
-        limits, shares = self._settings.limits, self._tables.shares
-        own, all_ = limits.share_unsettled_per_group, limits.share_unsettled_max
-        is_own = own - shares.unsettled_of(group) <= all_ - shares.unsettled
-        room = own - shares.unsettled_of(group) if is_own else all_ - shares.unsettled
-        reached = BusyError(
-            "too many messages of share groups are handed out and not settled",
-            group=group,
-            unsettled=shares.unsettled_of(group) if is_own else shares.unsettled,
-            limit=own if is_own else all_,
-            setting="limits.share_unsettled_per_group" if is_own else "limits.share_unsettled_max",
-            retry_after_ms=RETRY_AFTER_MS,
+        return self._room.limits(
+            group,
+            deliveries_max=self._deliveries_max(group),
+            priority_factor=factor_of(
+                self._topics.group(group), self._tables.topics.get(gather.topic)
+            ),
         )
-        # What only waits leaves the other half to what is handed out.
-        room_to_wait = max(0, min(room, own // 2 - shares.unsettled_of(group)))
-        factor = factor_of(self._topics.group(group), self._tables.topics.get(gather.topic))
-        return Limits(max(0, room), room_to_wait, reached, self._deliveries_max(group), factor)
 
     def _answer(self, gather: ShareGather) -> None:
         """What the last plan says is in the log."""
@@ -714,9 +691,22 @@ class ShareCalls(Service):
             return self._contain(error)
 
     def _told_of(self, gather: ShareGather, receive: Receive) -> Result:
-        return self._messages.told(
-            gather.group, gather.topic, receive.places, until=receive.until, mark=receive.mark
+        told = self._messages.told(
+            gather.group,
+            gather.topic,
+            receive.places,
+            until=receive.until,
+            mark=receive.mark,
+            in_runs=receive.in_runs,
         )
+        return {**told, LATE: receive.late} if receive.in_runs else told
+
+    def _nothing(self, gather: ShareGather, receive: Receive) -> Result | LedgerError:
+        """What is told who has waited in vain: that there is nothing, or that it is not here."""
+        if gather.awaits is not None:
+            return gather.awaits
+        told = {"topic": gather.topic, "messages": []}
+        return {**told, LATE: receive.late} if receive.in_runs else told
 
     def _has_dead_topic(self, group: str) -> bool:
         """Whether dead letters can be stored, or need not be: a group without retry queues drops
@@ -784,10 +774,8 @@ class ShareCalls(Service):
 
     def _tell_settled(self, settlement: Settlement, outcome: Result | LedgerError) -> None:
         caller = settlement.caller
-        self._settling_of[caller.client] -= len(settlement.handles)
-        if not self._settling_of[caller.client]:
-            del self._settling_of[caller.client]
-        if caller is not NODE_ITSELF:
+        self._room.settle(caller.client, -settlement.count)
+        if caller is not NODE_ITSELF and not settlement.is_of_receive:
             self._mailbox.append(Reply(caller, outcome))
 
 

@@ -6,7 +6,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import CheckTopic
@@ -16,7 +16,7 @@ from ledgermq.model.errors import BusyError, ColdAwayError, DamagedLogError, Led
 from ledgermq.model.names.message_types import BY_PRIORITY
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.rights import Right
-from ledgermq.rules.consumers.share_handles import ShareHandle
+from ledgermq.rules.consumers.share_handles import ShareHandle, read_handle
 from ledgermq.rules.consumers.share_order import ShareOrder
 from ledgermq.rules.consumers.share_plans import SharePlan, Stand, TakenPlace
 from ledgermq.rules.tables.groups import PRIORITY_FACTOR_MAX, SubscriptionGroup
@@ -26,6 +26,8 @@ from ledgermq.verbs.shares import (
     AT_LAST,
     DONE,
     OVER,
+    SETTLED,
+    UNREADABLE,
     ReceiveShared,
     SettledHandle,
     SettleShared,
@@ -51,6 +53,10 @@ class Receive:
     Attributes:
         until_ms: it waits up to then, monotonic.
         takes: false: it only wants to know what it would be given.
+        in_runs: as ``ShareMessages.told`` has it.
+        owner: a user, a host or an account; empty: no bound holds for it.
+        in_order: of a queue nothing is taken of which anything is with somebody.
+        accepts: what is settled by the same call, before it is given anything.
         places: what it has taken, once that is planned; with ``error`` it is told that.
     """
 
@@ -60,15 +66,37 @@ class Receive:
     check_topic: CheckTopic
     until_ms: int
     takes: bool = True
+    in_runs: bool = False
+    in_order: bool = False
+    owner: str = ""
+    accepts: TopicPart | None = None
     places: list[TakenPlace] = field(default_factory=list)
     until: int = 0
     mark: int = 0
     error: LedgerError | None = None
 
     @property
+    def count(self) -> int:
+        """Messages that it has taken."""
+        return sum(place.length for place in self.places)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether what it accepts is not through."""
+        return self.accepts is not None and not self.accepts.is_through
+
+    @property
+    def late(self) -> list[str]:
+        """Handles that it was to accept, and for which it was too late."""
+        if self.accepts is None:
+            return []
+        rows = (row for _, row in sorted(self.accepts.of.rows.items()))
+        return [row.handle for row in rows if row.outcome not in (DONE, SETTLED)]
+
+    @property
     def is_choosy(self) -> bool:
         """Whether it does not take any message of the topic."""
-        return self.asked.queue is not None or self.wanted is not None
+        return self.asked.queue is not None or self.wanted is not None or self.in_order
 
 
 class WaitingReceives:
@@ -79,7 +107,7 @@ class WaitingReceives:
     def __init__(self) -> None:
         self._all: dict[Receive, None] = {}
         self._queues: Counter[int | None] = Counter()
-        self._choosy = 0
+        self._choosy = self._in_order = 0
         # By when each has waited long enough, with those that wait no more, and a number.
         self._untils: list[tuple[int, int, Receive]] = []
         self._count = 0
@@ -99,6 +127,11 @@ class WaitingReceives:
     def has_choosy(self) -> bool:
         """Whether one that takes does not take any message of the topic."""
         return self._choosy > 0
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether all that wait go by the order of queues, and take."""
+        return self._in_order == len(self._all)
 
     def queues_wanted(self, queues: Sequence[int]) -> Sequence[int]:
         """Those of these queues of which somebody waits to take messages."""
@@ -128,6 +161,7 @@ class WaitingReceives:
         if receive.takes:
             self._queues[receive.asked.queue] += 1
             self._choosy += receive.is_choosy
+            self._in_order += receive.in_order
 
     def hasten(self, receive: Receive, until_ms: int) -> None:
         """It has waited long enough by ``until_ms``."""
@@ -146,6 +180,7 @@ class WaitingReceives:
             if not self._queues[queue]:
                 del self._queues[queue]
             self._choosy -= receive.is_choosy
+            self._in_order -= receive.in_order
         return True
 
 
@@ -157,6 +192,8 @@ class Settlement:
         rows: what became of its handles, by their numbers.
         left: topics whose handles are not through.
         error: why one could not be looked at; the call is told that.
+        is_of_receive: the answer of that tells what became of it.
+        count: messages that its handles name.
     """
 
     caller: Caller
@@ -165,6 +202,8 @@ class Settlement:
     rows: dict[int, SettledHandle]
     left: int = 0
     error: LedgerError | None = None
+    is_of_receive: bool = False
+    count: int = 0
 
     def told(self) -> dict[str, object]:
         """The answer, once nothing is left."""
@@ -183,13 +222,35 @@ class TopicPart:
     """The handles of a settlement that are of one topic; ``at`` is the next one."""
 
     of: Settlement
-    handles: Sequence[tuple[int, ShareHandle]]
+    handles: list[tuple[int, ShareHandle]]
     at: int = 0
+
+    @property
+    def size(self) -> int:
+        """Messages that the handles name."""
+        return sum(handle.length for _, handle in self.handles)
 
     @property
     def is_through(self) -> bool:
         """Whether each handle has its row."""
         return self.at == len(self.handles)
+
+
+def accepted_by(caller: Caller, asked: ReceiveShared) -> TopicPart | None:
+    """What a receive settles before it is given anything; None: nothing."""
+    if not asked.accept:
+        return None
+    handles = list(asked.accept)
+    of = SettleShared(asked.group, "accept", handles)
+    settlement = Settlement(caller, of, handles, {}, left=1, is_of_receive=True)
+    part = TopicPart(settlement, [])
+    for number, told in enumerate(handles):
+        handle = read_handle(told)
+        if handle is None or (handle.group, handle.topic) != (asked.group, asked.topic):
+            settlement.rows[number] = SettledHandle(told, UNREADABLE)
+        else:
+            part.handles.append((number, handle))
+    return part
 
 
 class Limits(NamedTuple):
@@ -205,6 +266,14 @@ class Limits(NamedTuple):
     reached: BusyError
     deliveries_max: int
     priority_factor: int
+
+
+class OwnersRoom(Protocol):
+    """How much those may still take who ask; ``ShareRoom`` knows."""
+
+    def left_of(self, owner: str, /) -> int | None: ...
+
+    def reached_by(self, group: str, /) -> BusyError: ...
 
 
 def factor_of(group: SubscriptionGroup, topic: Topic | None) -> int:
@@ -278,11 +347,6 @@ class ShareGather:
         return self._messages.queues.bounds(queue, low, surely=surely)
 
     @property
-    def nothing(self) -> dict[str, object] | LedgerError:
-        """What is told who has waited in vain: that there is nothing, or that it is not here."""
-        return self.awaits or {"topic": self.topic, "messages": []}
-
-    @property
     def has_planned(self) -> bool:
         """Whether the last plan has got on."""
         has_done = bool(self.served or self.done or self.records)
@@ -315,7 +379,10 @@ class ShareGather:
         """Plan what is to become of handles, a bounded number."""
         left = HANDLES_PER_COMMAND_MAX
         for part in self.parts:
-            for number, handle in part.handles[:left]:
+            for number, handle in part.handles:
+                if left <= 0:
+                    return
+                left -= handle.length
                 text = part.of.handles[number]
                 try:
                     row = self._settled(plan, part.of, handle, text)
@@ -327,20 +394,17 @@ class ShareGather:
                     return
                 part.of.rows[number] = row
                 part.at += 1
-            left -= part.at
-            if not part.is_through:
-                return
             self.done.append(part)
 
     def _settled(
         self, plan: SharePlan, of: Settlement, handle: ShareHandle, text: str
     ) -> SettledHandle | None:
+        if of.asked.action == "accept":
+            return SettledHandle(text, plan.accept(handle))
         outcome, until = plan.outcome(handle), 0
         if outcome != DONE:
             return SettledHandle(text, outcome)
         match of.asked.action:
-            case "accept":
-                plan.accept(handle)
             case "extend":
                 until = plan.extend(handle, of.asked.delay_ms)
             case "release":
@@ -368,20 +432,30 @@ class ShareGather:
         return True
 
     def plan_receives(
-        self, plan: SharePlan, queues: Sequence[int], limits: Limits, draw: Callable[[], int]
+        self,
+        plan: SharePlan,
+        queues: Sequence[int],
+        limits: Limits,
+        draw: Callable[[], int],
+        room: OwnersRoom,
     ) -> None:
         """Plan what those who wait are given, in the order in which they came.
 
         Args:
             queues: of the topic.
             draw: gives a mark.
+            room: of those who ask.
         """
         self._bury_worn_out(plan, self.receives.queues_wanted(queues))
         left, is_drained = MESSAGES_PER_COMMAND_MAX, False
+        taken: Counter[str] = Counter()
         for receive in self.receives:
             if left <= 0 or (is_drained and not self.receives.has_choosy):
                 break
             if not receive.takes or (is_drained and not receive.is_choosy):
+                continue
+            if receive.is_settling:
+                # Whoever is told what it was given is told that the rest is in the log.
                 continue
             asked = receive.asked
             try:
@@ -393,15 +467,24 @@ class ShareGather:
                 continue
             receive.until, receive.mark = plan.now_ms + asked.invisible_ms, draw()
             of = queues if asked.queue is None else [asked.queue]
+            begun, owners = plan.room, room.left_of(receive.owner)
+            if owners is not None:
+                plan.room = max(0, min(begun, owners - taken[receive.owner]))
+            withheld = begun - plan.room
             self.fill(plan, receive, of, limits)
-            left -= len(receive.places)
+            taken[receive.owner] += receive.count
+            left -= receive.count
             if receive.places:
+                self.served.append(receive)
+            elif withheld and plan.room <= 0 and self._has_fresh(plan, of):
+                receive.error = room.reached_by(self.group)
                 self.served.append(receive)
             elif plan.room <= 0 and self._has_fresh(plan, of):
                 receive.error = limits.reached
                 self.served.append(receive)
-            elif asked.queue is None:
+            elif asked.queue is None and not receive.in_order:
                 is_drained = True
+            plan.room += withheld
 
     def fill(
         self, plan: SharePlan, receive: Receive, queues: Sequence[int], limits: Limits
@@ -420,6 +503,8 @@ class ShareGather:
                     plan.begin(queue_id, self.end(queue_id))
         # The mark is drawn anew for each receive, and a gather lasts as long as somebody waits.
         drawn, percent = divmod(receive.mark, PRIORITY_FACTOR_MAX)
+        if receive.in_order:
+            percent = PRIORITY_FACTOR_MAX
         if percent < limits.priority_factor:
             for queue_id in sorted(queues, reverse=True):
                 self._fill_of(plan, receive, [queue_id], basket)
@@ -430,7 +515,8 @@ class ShareGather:
     def _fill_of(
         self, plan: SharePlan, receive: Receive, queues: Sequence[int], basket: Basket
     ) -> None:
-        for part in (self._take_due, self._take_fresh):
+        parts = (self._take_due, self._take_fresh)
+        for part in (self._take_in_order,) if receive.in_order else parts:
             for queue_id in queues:
                 try:
                     part(plan, receive, queue_id, basket)
@@ -446,24 +532,54 @@ class ShareGather:
         plan.take(again, receive.until, receive.mark)
         receive.places += again
 
+    def _take_in_order(
+        self, plan: SharePlan, receive: Receive, queue_id: int, basket: Basket
+    ) -> None:
+        """What is first in a queue, if nothing of it is with anybody."""
+        if basket.left <= 0 or plan.is_held(queue_id):
+            return
+        wanted, is_all = plan.again_in_order(queue_id, basket.left)
+        again = self._messages.fitting(self.topic, wanted, basket)
+        plan.take(again, receive.until, receive.mark)
+        receive.places += again
+        if is_all and len(again) == len(wanted):
+            self._take_fresh(plan, receive, queue_id, basket)
+
     def _take_fresh(self, plan: SharePlan, receive: Receive, queue_id: int, basket: Basket) -> None:
         if basket.left <= 0 or plan.room <= 0:
             return
-        bounds = self.bounds(queue_id, plan.low(queue_id))
+        bounds = self._bounds_for(plan, queue_id)
         stand = Stand(receive.until, 1, receive.mark)
         if plan.is_ordered:
             look = self._messages.look(self.topic, queue_id, receive.wanted, end=bounds.stop)
             receive.places += plan.take_fresh_in_order(
-                queue_id, bounds, basket.left, look, has_room=basket.take, stand=stand
+                queue_id,
+                bounds,
+                basket.left,
+                look,
+                has_room=basket.take,
+                stand=stand,
+                by_key=not receive.in_order,
             )
             return
         choose = self._messages.choose(self.topic, receive.wanted, basket, end=bounds.stop)
         receive.places += plan.take_fresh(queue_id, bounds, basket.left, choose, stand)
 
+    def _bounds_for(self, plan: SharePlan, queue_id: int) -> range:
+        """Bounds of a queue, which nobody asks for again while a plan is made.
+
+        Raises:
+            ColdAwayError: where it begins is not known now.
+        """
+        found = plan.bounds.get(queue_id)
+        if found is None:
+            found = plan.bounds[queue_id] = self.bounds(queue_id, plan.low(queue_id))
+        return found
+
     def _bury_worn_out(self, plan: SharePlan, queues: Sequence[int]) -> None:
         for queue_id in queues:
             try:
-                first = self.bounds(queue_id, plan.low(queue_id)).start
+                first = self._bounds_for(plan, queue_id).start
             except ColdAwayError:
                 # Nothing is known to be gone.
                 first = 0

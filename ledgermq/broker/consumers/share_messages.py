@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
+from typing import Any
 
 from ledgermq.broker.consumers.retry_topics import RetryTopics
 from ledgermq.broker.pulls.queue_messages import QueueMessages
@@ -19,9 +20,10 @@ from ledgermq.model.errors import ColdAwayError, DamagedLogError
 from ledgermq.model.message_filter import SQL_MARK, MessageFilter
 from ledgermq.model.names.answer_keys import PAYLOAD
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.rules.consumers.share_handles import handle_texts
+from ledgermq.rules.consumers.share_handles import handle_ends
 from ledgermq.rules.consumers.share_plans import Fresh, LookedAt, TakenPlace
 from ledgermq.rules.messages.retries import give_back
+from ledgermq.verbs.shares import RUNS
 
 SCANNED_MAX = 1_024
 """Messages that a filter looks at in one go."""
@@ -71,6 +73,16 @@ class Basket:
         self.is_empty = False
         return True
 
+    def take_all(self, sizes: Sequence[int]) -> bool:
+        """Whether messages of these sizes find room together, which they take then."""
+        size = sum(sizes)
+        if len(sizes) > self.left or size > self.size_left:
+            return False
+        self.left -= len(sizes)
+        self.size_left -= size
+        self.is_empty = self.is_empty and not sizes
+        return True
+
 
 class ShareMessages:
     """Owned by the broker process; keeps nothing.
@@ -94,6 +106,8 @@ class ShareMessages:
             looked_at = count if wanted is None else min(end - first, SCANNED_MAX)
             queue = QueueName(topic, queue_id)
             sizes, end_looked_at = self.queues.sizes(queue, first, looked_at)
+            if wanted is None and basket.take_all(sizes):
+                return Fresh(range(first, first + len(sizes)), end_looked_at)
             passed = () if wanted is None else self._unwanted(queue, first, len(sizes), wanted)
             chosen: list[int] = []
             for offset, size in enumerate(sizes, first):
@@ -192,38 +206,56 @@ class ShareMessages:
         return found
 
     def told(
-        self, group: str, topic: str, places: Sequence[TakenPlace], *, until: int, mark: int
+        self,
+        group: str,
+        topic: str,
+        places: Sequence[TakenPlace],
+        *,
+        until: int,
+        mark: int,
+        in_runs: bool,
     ) -> dict[str, object]:
         """The answer of a receive, queues in the order of ``places``, each in that of its offsets,
         without messages that are damaged: those are handed out again when their time is over,
         repaired perhaps.
 
+        Args:
+            in_runs: messages that follow one another are told in one row.
+
         Raises:
             DamagedLogError: none of them is what was written.
         """
-        rows: list[dict[str, object]] = []
-        records: list[bytes] = []
-        for queue_id, of in _by_queue(places).items():
-            deliveries = {place.offset: place.delivery for place in of}
-            handle = handle_texts(group, topic, queue_id, mark)
-            for offset, record in self._readable(QueueName(topic, queue_id), sorted(deliveries)):
+        runs: list[dict[str, object]] = []
+        records: list[memoryview] = []
+        for queue_id, deliveries in _by_queue(places).items():
+            end, last, sizes = -1, 0, list[int]()
+            offsets = _ascending(deliveries)
+            for offset, record in self._readable(QueueName(topic, queue_id), offsets):
                 delivery = deliveries[offset]
-                rows.append(
-                    {
-                        "handle": handle(offset, delivery),
-                        "queue": queue_id,
-                        "offset": offset,
-                        "delivery": delivery,
-                        "until": until,
-                        "size": len(record),
-                    }
-                )
-                records.append(bytes(record))
-        if not rows:
-            for queue_id, offset, _ in places:
+                if offset != end or delivery != last:
+                    last, sizes = delivery, []
+                    before, behind = handle_ends(group, topic, queue_id, delivery, mark)
+                    runs.append(
+                        {
+                            "before": before,
+                            "behind": behind,
+                            "queue": queue_id,
+                            "offset": offset,
+                            "delivery": delivery,
+                            "until": until,
+                            "sizes": sizes,
+                        }
+                    )
+                end = offset + 1
+                sizes.append(len(record))
+                records.append(record)
+        if not records:
+            for place in places:
                 # One that is damaged raises here.
-                deque(self.queues.read(QueueName(topic, queue_id), (offset,)), maxlen=0)
-        return {"topic": topic, "messages": rows, PAYLOAD: b"".join(records)}
+                read = self.queues.read(QueueName(topic, place.queue_id), place.offsets)
+                deque(read, maxlen=0)
+        told = {RUNS: runs} if in_runs else {"messages": list(_rows(runs))}
+        return {"topic": topic, **told, PAYLOAD: b"".join(records)}
 
     def _readable(
         self, queue: QueueName, offsets: Sequence[int]
@@ -246,8 +278,7 @@ class ShareMessages:
         Raises:
             DamagedLogError: one is not what was written.
         """
-        for queue_id, of in _by_queue(places).items():
-            deliveries = {place.offset: place.delivery for place in of}
+        for queue_id, deliveries in _by_queue(places).items():
             queue = QueueName(topic, queue_id)
             for offset, record in self.queues.read(queue, sorted(deliveries)):
                 make = partial(self._dead_letter, group, bytes(record), deliveries[offset])
@@ -282,8 +313,25 @@ def _is_wanted(record: memoryview, wanted: IsWanted) -> bool:
     return wanted(decode_properties(properties_in(record)))
 
 
-def _by_queue(places: Sequence[TakenPlace]) -> dict[int, list[TakenPlace]]:
-    found: dict[int, list[TakenPlace]] = {}
+def _by_queue(places: Sequence[TakenPlace]) -> dict[int, dict[int, int]]:
+    """How often each message was handed out, by queue and offset."""
+    found: dict[int, dict[int, int]] = {}
     for place in places:
-        found.setdefault(place.queue_id, []).append(place)
+        of = found.setdefault(place.queue_id, {})
+        of.update(dict.fromkeys(place.offsets, place.delivery))
     return found
+
+
+def _ascending(offsets: Collection[int]) -> Sequence[int]:
+    """The same in their order; mostly they follow one another, and are read in one go."""
+    first, last = min(offsets), max(offsets)
+    return range(first, last + 1) if last - first == len(offsets) - 1 else sorted(offsets)
+
+
+def _rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, object]]:
+    """A row for each message, as those read them who know no others."""
+    for run in runs:
+        told = {name: run[name] for name in ("queue", "delivery", "until")}
+        for offset, size in enumerate(run["sizes"], run["offset"]):
+            handle = f"{run['before']}{offset}{run['behind']}"
+            yield {"handle": handle, "offset": offset, "size": size, **told}

@@ -248,10 +248,10 @@ class Moves(Service):
         Raises:
             DamagedLogError: one is not what was written.
         """
-        at = 0
-        while at < len(offsets):
-            count = 1
-            while at + count < len(offsets) and offsets[at + count] == offsets[at] + count:
+        at, end = 0, len(offsets)
+        while at < end:
+            count = end - at if isinstance(offsets, range) else 1
+            while at + count < end and offsets[at + count] == offsets[at] + count:
                 count += 1
             units = self._store.units(queue, offsets[at], count)
             if units is None or len(units) == 0:
@@ -262,10 +262,11 @@ class Moves(Service):
             if parts is None:
                 at += 1
                 continue
-            payload = memoryview(parts.payload)
-            for start, size in zip(parts.starts.tolist(), parts.sizes.tolist(), strict=True):
-                yield offsets[at], payload[start : start + size]
-                at += 1
+            payload, stops = memoryview(parts.payload), parts.starts + parts.sizes
+            places = zip(parts.starts.tolist(), stops.tolist(), strict=True)
+            records = [payload[start:stop] for start, stop in places]
+            yield from zip(offsets[at : at + len(records)], records, strict=True)
+            at += len(records)
 
     def _cut(self) -> list[QueueName]:
         """Queues whose open moves nobody finishes yet; to be asked when the log is settled."""

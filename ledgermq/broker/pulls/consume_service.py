@@ -42,7 +42,7 @@ from ledgermq.sessions.leadership.standing import welcome_of
 from ledgermq.sessions.request_faults import RequestFaults
 from ledgermq.sessions.session_server import Session, SessionServer
 from ledgermq.sessions.socket_watch import REPORTED_MAX
-from ledgermq.verbs.shares import ReceiveShared
+from ledgermq.verbs.shares import RUNS, ReceiveShared
 from ledgermq.wire.header import Header, Kind, decode_header, encode_header
 from ledgermq.wire.pull_frame import decode_pull
 from ledgermq.wire.query_frame import decode_query
@@ -480,7 +480,10 @@ class ConsumeService:
 
     def _note_received(self, client: OwnClient, told: Mapping[str, object]) -> None:
         """Messages of a share group are given: they count as those of a pull do."""
-        payload, rows, topic = told.get(PAYLOAD), told.get("messages"), told.get("topic")
+        payload, runs, topic = told.get(PAYLOAD), told.get(RUNS), told.get("topic")
+        rows = told.get("messages")
+        if isinstance(runs, list):
+            rows = [size for run in runs for size in run["sizes"]]
         if not (isinstance(payload, bytes) and isinstance(rows, list) and isinstance(topic, str)):
             return
         self._counters[BrokerCounter.MESSAGES] += len(rows)

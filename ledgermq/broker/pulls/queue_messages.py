@@ -80,6 +80,11 @@ class QueueMessages:
             ColdAwayError: it is in pieces, and not here yet.
             LedgerError: the pieces cannot be read.
         """
+        if self._cold is None:
+            return self._moves.read(queue, offsets)
+        return self._read(queue, offsets)
+
+    def _read(self, queue: QueueName, offsets: Sequence[int]) -> Iterator[tuple[int, memoryview]]:
         for number, offset in enumerate(offsets):
             stretch = self._stretch(queue, offset)
             if stretch is None:

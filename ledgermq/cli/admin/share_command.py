@@ -54,7 +54,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for verb in (show, receive, settle, end):
         verb.add_argument("group", metavar="GROUP")
     receive.add_argument("topic", metavar="TOPIC")
-    add_options(receive, ReceiveShared, words={"filter": "FILTER"})
+    options = ("max_messages", "invisible_ms", "wait_ms", "filter", "queue", "start")
+    add_options(receive, ReceiveShared, only=options, words={"filter": "FILTER"})
     receive.set_defaults(max_messages=1, invisible_ms=30_000, wait_ms=0, filter="*", start=AT_FIRST)
     settle.add_argument("action", choices=get_args(Action), help="what is to become of them")
     settle.add_argument("handles", metavar="HANDLE", nargs="+", help="as receive tells it")

@@ -47,8 +47,7 @@ class AsyncShareConsumer(AsyncBrokerClient):
 
     async def poll(self, timeout: float = 1.0) -> list[TakenMessage]:
         """The next messages; see ``ShareConsumer.poll``."""
-        await self._settle()
-        await self._receive(timeout)
+        await self._take(timeout)
         return self._buffer.give()
 
     async def __aiter__(self) -> AsyncIterator[TakenMessage]:
@@ -61,10 +60,9 @@ class AsyncShareConsumer(AsyncBrokerClient):
                 self._has_said.clear()
                 await self._has_said.wait()
             elif not self._buffer.is_ready:
-                await self._settle()
-                await self._receive(ITERATION_WAIT_S)
+                await self._take(ITERATION_WAIT_S)
             elif self._buffer.is_due:
-                await self._settle()
+                await self._take(0)
             for message in self._buffer.give(1):
                 yield message
 
@@ -104,6 +102,12 @@ class AsyncShareConsumer(AsyncBrokerClient):
         # Of tasks that settle at the same time each returns when what it has said is told.
         async with self._settling:
             return await self.run(self._buffer.settle())
+
+    async def _take(self, seconds: float) -> None:
+        """Tell what was said, and take messages as far as there is room."""
+        if not self._buffer.goes_along:
+            await self._settle()
+        await self._receive(seconds)
 
     async def _receive(self, seconds: float) -> None:
         if self._requests is None:

@@ -68,13 +68,13 @@ class ShareConsumer(BrokerClient):
         """The next messages; none when there are none within ``timeout`` seconds, or as many are in
         flight as may be.
 
-        What was accepted, released or rejected before is told to the broker first.
+        What was accepted, released or rejected before is told to the broker first, or by the same
+        question: it is in the log when this returns.
 
         Raises:
             LedgerError: the broker refused, or did not answer.
         """
-        self._settle()
-        self._receive(timeout)
+        self._take(timeout)
         return self._buffer.give()
 
     def __iter__(self) -> Iterator[TakenMessage]:
@@ -92,10 +92,9 @@ class ShareConsumer(BrokerClient):
                         in_flight=self.in_flight,
                         option="max_in_flight",
                     )
-                self._settle()
-                self._receive(ITERATION_WAIT_S)
+                self._take(ITERATION_WAIT_S)
             elif self._buffer.is_due:
-                self._settle()
+                self._take(0)
             yield from self._buffer.give(1)
 
     def accept(self, *messages: TakenMessage) -> None:
@@ -168,6 +167,12 @@ class ShareConsumer(BrokerClient):
 
     def _settle(self) -> list[TakenMessage]:
         return self.run(self._buffer.settle())
+
+    def _take(self, seconds: float) -> None:
+        """Tell what was said, and take messages as far as there is room."""
+        if not self._buffer.goes_along:
+            self._settle()
+        self._receive(seconds)
 
     def _receive(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+from math import inf
 from time import monotonic
 from typing import Self
 
-from ledgermq.client.core.questions import asking
+from ledgermq.client.core.questions import ask, asking
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Steps
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.message_filter import ALL_TAGS, SQL_MARK, FilterKind, MessageFilter
 from ledgermq.verbs.shares import (
     DONE,
@@ -28,14 +30,19 @@ from ledgermq.verbs.shares import (
     Action,
     ReceiveShared,
     SettleShared,
-    SharedMessage,
+    SharedRun,
+    late_of,
+    shared_messages,
 )
+from ledgermq.verbs.verb import check_arguments
 
 SETTLED_AT_ONCE = 32
 """The broker is told at once of so many messages what is to become of them."""
 
 _UNSEEN: tuple[Action, int] = ("return", 0)
 """What becomes of messages that nobody was given."""
+
+_ACCEPTED: tuple[Action, int] = ("accept", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,21 +89,27 @@ class TakenMessage(ReceivedMessage):
         until: nobody else gets it before, epoch ms, by the leader's clock.
     """
 
-    __slots__ = ("delivery", "handle", "until")
+    __slots__ = ("delivery", "handle", "run", "stale_at", "until")
 
     handle: str
     delivery: int
     until: int
+    # With which it was handed out; and when half of its time is over, by the monotonic clock.
+    run: SharedRun
+    stale_at: float
 
     @classmethod
-    def of(cls, told: SharedMessage) -> Self:
+    def of(
+        cls, topic: str, run: SharedRun, offset: int, record: memoryview, stale_at: float
+    ) -> Self:
         """The message that the broker has told.
 
         Raises:
             CorruptLogError: its record is not one.
         """
-        message = cls.of_record(told.record)
-        message.handle, message.delivery, message.until = told.handle, told.delivery, told.until
+        message = cls(topic, record, 0, len(record))
+        message.handle, message.run, message.stale_at = run.handle_of(offset), run, stale_at
+        message.delivery, message.until = run.delivery, run.until
         return message
 
 
@@ -113,8 +126,8 @@ class ShareBuffer:
         self._options = options
         self._filter = options.filter_text
         self._ready: deque[TakenMessage] = deque()
-        # By the monotonic clock: half of the time of those that were taken last is over then.
-        self._stale_at = 0.0
+        self._accepts_along = False
+        self._is_telling = False
         self._given: dict[str, TakenMessage] = {}
         self._said: dict[tuple[Action, int], dict[str, TakenMessage]] = {}
 
@@ -142,8 +155,8 @@ class ShareBuffer:
         """Have those given back that were taken too long ago to be given to anybody here: half of
         their time is over, and who is given one needs some of it.
         """
-        if self._ready and monotonic() >= self._stale_at:
-            self._give_back_unseen()
+        if self._ready and (now := monotonic()) >= self._ready[0].stale_at:
+            self._give_back_unseen(now)
 
     def give(self, count_max: int | None = None) -> list[TakenMessage]:
         """The next messages, at most so many."""
@@ -175,23 +188,61 @@ class ShareBuffer:
         for message in named:
             said[message.handle] = self._given.pop(message.handle)
 
+    @property
+    def goes_along(self) -> bool:
+        """Whether ``receive`` tells the broker all that was said."""
+        is_known = self._accepts_along and not self._is_telling and self.has_room
+        is_all = self._said.keys() <= {_ACCEPTED}
+        return is_known and is_all and len(self._said.get(_ACCEPTED, ())) <= HANDLES_MAX
+
     def receive(self, wait_ms: int) -> Steps[bool]:
-        """Take messages as far as there is room; whether there are any to give."""
+        """Take messages as far as there is room; whether there are any to give. What was accepted
+        is told by the same question, where the broker knows that; it is told again by ``settle``
+        where that one is not answered.
+        """
         room = min(self._options.max_in_flight - self.in_flight, RECEIVED_MAX)
-        if room > 0:
-            asked = ReceiveShared(
-                self._group,
-                self._topic,
-                room,
-                invisible_ms=self._options.invisible_ms,
-                wait_ms=min(wait_ms, RECEIVE_WAIT_MS_MAX),
-                filter=self._filter,
-            )
-            told = yield from asking(asked)
+        if room <= 0:
+            return bool(self._ready)
+        along: list[TakenMessage] = []
+        if self.goes_along:
+            along = list(self._said.get(_ACCEPTED, {}).values())
+        asked = ReceiveShared(
+            self._group,
+            self._topic,
+            room,
+            invisible_ms=self._options.invisible_ms,
+            wait_ms=min(wait_ms, RECEIVE_WAIT_MS_MAX),
+            filter=self._filter,
+            accept=_named(along) if along else None,
+        )
+        check_arguments(asked)
+        self._is_telling |= bool(along)
+        try:
+            answer = yield from ask(asked.NAME, **asked.arguments())
+        except LedgerError:
             if not self._ready:
-                self._stale_at = monotonic() + self._options.invisible_ms / 2_000
-            self._ready.extend(map(TakenMessage.of, told))
+                raise
+            # There is something to give, and more may not be had now.
+            yield from self.settle()
+            return True
+        finally:
+            if along:
+                self._is_telling = False
+        self._accepts_along = late_of(answer) is not None
+        if self._accepts_along:
+            self._note_told(_ACCEPTED, along)
+        topic, stale_at = self._topic, monotonic() + self._options.invisible_ms / 2_000
+        self._ready.extend(
+            TakenMessage.of(topic, *told, stale_at) for told in shared_messages(answer)
+        )
         return bool(self._ready)
+
+    def _note_told(self, key: tuple[Action, int], told: Iterable[TakenMessage]) -> None:
+        left = self._said.get(key, {})
+        for message in told:
+            left.pop(message.handle, None)
+        if not left:
+            self._said.pop(key, None)
 
     def settle(self) -> Steps[list[TakenMessage]]:
         """Tell the broker what was said; those of which it was too late: others have them, or will
@@ -200,15 +251,14 @@ class ShareBuffer:
         late: list[TakenMessage] = []
         for key in list(self._said):
             action, delay_ms = key
-            left = self._said[key]
-            while left:
-                handles = list(left)[:HANDLES_MAX]
+            while left := self._said.get(key):
+                messages = list(islice(left.values(), HANDLES_MAX))
+                handles = [message.handle for message in messages]
                 rows = yield from asking(SettleShared(self._group, action, handles, delay_ms))
-                for handle, row in zip(handles, rows, strict=True):
-                    message = left.pop(handle)
-                    if row.outcome not in (DONE, SETTLED) and key != _UNSEEN:
-                        late.append(message)
-            del self._said[key]
+                self._note_told(key, messages)
+                if key != _UNSEEN:
+                    outcomes = zip(messages, rows, strict=True)
+                    late += [one for one, row in outcomes if row.outcome not in (DONE, SETTLED)]
         return late
 
     def extend(self, messages: Iterable[TakenMessage], invisible_ms: int) -> Steps[bool]:
@@ -232,11 +282,29 @@ class ShareBuffer:
         """
         if self._given:
             self.say("release", list(self._given.values()))
-        self._give_back_unseen()
+        self._give_back_unseen(inf)
         yield from self.settle()
 
-    def _give_back_unseen(self) -> None:
-        if self._ready:
-            said = self._said.setdefault(_UNSEEN, {})
-            said.update((message.handle, message) for message in self._ready)
-            self._ready.clear()
+    def _give_back_unseen(self, until: float) -> None:
+        """Those whose half time is over by then."""
+        while self._ready and self._ready[0].stale_at <= until:
+            message = self._ready.popleft()
+            self._said.setdefault(_UNSEEN, {})[message.handle] = message
+
+
+def _named(messages: Iterable[TakenMessage]) -> list[str]:
+    """Handles of messages, one for those that follow one another and were handed out together."""
+    found: list[str] = []
+    # In the order in which they were said, which is mostly that of their queues.
+    run, first, count = None, 0, 0
+    for message in messages:
+        offset = message.queue_offset
+        if message.run is run and offset == first + count and not run.single:
+            count += 1
+            continue
+        if run is not None:
+            found.append(run.handles_of(first, count))
+        run, first, count = message.run, offset, 1
+    if run is not None:
+        found.append(run.handles_of(first, count))
+    return found

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
 from ledgermq.broker.calls import Result
-from ledgermq.broker.consumers.share_calls import PEEK, RETRY_AFTER_MS
+from ledgermq.broker.consumers.share_calls import IN_ORDER, PEEK
+from ledgermq.broker.consumers.share_room import OWNERS_SHARE, RETRY_AFTER_MS
 from ledgermq.formats.records.message import tried_again
 from ledgermq.gateway.code_rights import Named, both_rights, named
 from ledgermq.gateway.consuming.pull_checks import PullChecks
@@ -51,6 +52,7 @@ from ledgermq.verbs.shares import (
     AT_LAST,
     DONE,
     HANDLES_MAX,
+    IN_RUNS,
     INVISIBLE_MS_MAX,
     INVISIBLE_MS_MIN,
     RECEIVE_WAIT_MS_MAX,
@@ -64,9 +66,6 @@ from ledgermq.verbs.shares import (
 
 POPPED_MAX = 32
 """Messages of one reply, as in RocketMQ; one that asks for more is refused."""
-
-OWNERS_SHARE = 4
-"""One user, or the clients of one host, may have a part of so many of all that waits."""
 
 
 class _Wait(NamedTuple):
@@ -131,6 +130,8 @@ class PopCodes(PortPart):
             "wait_ms": _wait_ms(request.poll_ms),
             "filter": _filter(request),
             "start": AT_LAST if request.is_new_at_end else AT_FIRST,
+            IN_ORDER: request.is_ordered,
+            IN_RUNS: True,
         }
         if request.queue_id >= 0:
             arguments["queue"] = request.queue_id
@@ -141,10 +142,9 @@ class PopCodes(PortPart):
         """Refuse what cannot be answered, as RocketMQ does.
 
         Raises:
-            CodedError: a number is out of its bounds; order is wanted.
+            CodedError: a number is out of its bounds.
             LedgerError: the group may not read.
         """
-        _check_unordered(request.is_ordered)
         if request.max_messages > POPPED_MAX:
             raise CodedError(
                 ResponseCode.INVALID_PARAMETER,
@@ -167,8 +167,15 @@ class PopCodes(PortPart):
             return refusal(asked.command, outcome)
         found = _told(outcome)
         rest = self._rest(request.group, request.topic, request.queue_id)
+        counts: dict[int, dict[int, int]] | None = None
+        if request.is_ordered:
+            came = {one.queue for one in found}
+            rest = self._rest(request.group, request.topic, request.queue_id, unless_held=came)
+            counts = {queue: {} for queue in came}
+            for one in found:
+                counts[one.queue][one.offset] = one.delivery - 1
         if not found:
-            told = PopReply(now_ms, request.invisible_ms, rest=rest)
+            told = PopReply(now_ms, request.invisible_ms, rest=rest, counts=counts)
             return asked.command.reply(
                 ResponseCode.POLLING_TIMEOUT, fields=told.fields, remark="NO_MESSAGE_IN_QUEUE"
             )
@@ -180,6 +187,7 @@ class PopCodes(PortPart):
             handle.mark,
             rest,
             _by_queue(found),
+            counts,
         )
         return self._given(asked, request.topic, found, told)
 
@@ -187,8 +195,12 @@ class PopCodes(PortPart):
         self, asked: Asked, topic: str, found: list[SharedMessage], told: PopReply
     ) -> Command:
         """The reply that has messages."""
+        # In the order of queues the header says how often each was tried.
+        is_plain = told.counts is not None
         body = b"".join(
-            one.record if one.delivery == 1 else tried_again(one.record, one.delivery - 1)
+            one.record
+            if is_plain or one.delivery == 1
+            else tried_again(one.record, one.delivery - 1)
             for one in found
         )
         self._counts[BrokerCounter.MESSAGES] += len(found)
@@ -221,7 +233,6 @@ class PopCodes(PortPart):
         """Tell when there is something to pop."""
         fields = asked.command.fields
         group, topic, queue_id = _place(fields)
-        _check_unordered(flag(fields, "order"))
         self._checks.check_group(group)
         self._check_queue(topic, queue_id, ResponseCode.INVALID_PARAMETER)
         wait_ms = _wait_ms(int64(fields, "pollTime"))
@@ -234,7 +245,9 @@ class PopCodes(PortPart):
             told = {"hasMsg": _java(has), "pollingFull": _java(is_full)}
             return asked.command.reply(fields=told)
 
-        self._ask(asked, PEEK, _peeking(group, topic, queue_id, 1, wait_ms), queue_id, made)
+        peek = _peeking(group, topic, queue_id, 1, wait_ms)
+        peek[IN_ORDER] = flag(fields, "order")
+        self._ask(asked, PEEK, peek, queue_id, made)
 
     def _show_polls(self, asked: Asked) -> Command:
         """How many pops wait for one queue, or for any (-1)."""
@@ -378,14 +391,24 @@ class PopCodes(PortPart):
                 queues=topic.read_queues,
             )
 
-    def _rest(self, group: str, topic: str, queue_id: int) -> int:
-        """Messages that were never handed out to a group."""
+    def _rest(
+        self, group: str, topic: str, queue_id: int, *, unless_held: Collection[int] | None = None
+    ) -> int:
+        """Messages that were never handed out to a group.
+
+        Args:
+            unless_held: but for queues of which something is handed out, and that are not these.
+        """
+        now_ms = epoch_ms(self._clock)
         known = self._tables.topics.get(topic)
         queues = range(0 if known is None else known.read_queues) if queue_id < 0 else [queue_id]
         taken = self._tables.shares.queues(group, topic)
         committed = self._tables.offsets.offsets(group, topic)
         rest = 0
         for number in queues:
+            is_of_others = unless_held is not None and number not in unless_held
+            if is_of_others and number in taken and taken[number].held_until(now_ms) is not None:
+                continue
             bounds = self._store.bounds(QueueName(topic, number))
             begin = taken[number].next if number in taken else committed.get(number, bounds.first)
             rest += max(0, bounds.end - begin)
@@ -521,20 +544,6 @@ def _filter(request: PopRequest) -> str:
             "no such kind of filter", kind=kind[:64], allowed=f"{TAG}, {SQL92}"
         )
     return " || ".join(sorted(MessageFilter.as_rocketmq(expression).tags)) or ALL_TAGS
-
-
-def _check_unordered(is_ordered: bool) -> None:
-    """Refuse to hand out the messages of a queue one after another.
-
-    Raises:
-        CodedError: 1; this is not built.
-    """
-    if is_ordered:
-        raise CodedError(
-            ResponseCode.SYSTEM_ERROR,
-            "POP in the order of queues is not supported: consume in order by pulls",
-            field="order",
-        )
 
 
 def _check_time(invisible_ms: int, minimum: int) -> None:

@@ -3,16 +3,17 @@
     1:GROUP:TOPIC:QUEUE:OFFSET:DELIVERY:MARK
 
 The mark, hexadecimal, was drawn when the message was handed out; who was not given the handle does
-not know it. Nothing in it names who led, or where.
+not know it. Nothing in it names who led, or where. ``*COUNT`` behind it: so many messages from that
+one on, which were handed out together.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 from ledgermq.rules.tables.share_changes import MARK_MAX
+from ledgermq.verbs.shares import HANDLES_MAX, STRETCH
 from ledgermq.verbs.verb import NUMBER_MAX
 
 VERSION = "1"
@@ -23,11 +24,16 @@ _NUMBER = f"(0|[1-9][0-9]{{0,{len(str(NUMBER_MAX)) - 1}}})"
 _HANDLE = re.compile(
     f"{VERSION}:([^:]+):([^:]+):{_NUMBER}:{_NUMBER}:{_NUMBER}"
     f":([1-9a-f][0-9a-f]{{0,{len(f'{MARK_MAX:x}') - 1}}})"
+    f"(?:{re.escape(STRETCH)}([1-9][0-9]{{0,{len(str(HANDLES_MAX)) - 1}}}))?"
 )
 
 
 class ShareHandle(NamedTuple):
-    """What a handle says; whether it is one that was handed out, the table tells."""
+    """What a handle says; whether it is one that was handed out, the table tells.
+
+    Attributes:
+        length: messages that it names, from ``offset`` on.
+    """
 
     group: str
     topic: str
@@ -35,12 +41,20 @@ class ShareHandle(NamedTuple):
     offset: int
     delivery: int
     mark: int
+    length: int = 1
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last message."""
+        return self.offset + self.length
 
     @property
     def text(self) -> str:
-        """The handle."""
-        text = handle_texts(self.group, self.topic, self.queue_id, self.mark)
-        return text(self.offset, self.delivery)
+        """The handle of the first message."""
+        before, behind = handle_ends(
+            self.group, self.topic, self.queue_id, self.delivery, self.mark
+        )
+        return f"{before}{self.offset}{behind}"
 
 
 def read_handle(handle: str) -> ShareHandle | None:
@@ -48,16 +62,15 @@ def read_handle(handle: str) -> ShareHandle | None:
     found = _HANDLE.fullmatch(handle)
     if found is None:
         return None
-    group, topic, queue_id, offset, delivery, mark = found.groups()
+    group, topic, queue_id, offset, delivery, mark, count = found.groups()
     numbers = int(queue_id), int(offset), int(delivery)
-    if max(numbers) > NUMBER_MAX:
+    length = int(count or 1)
+    if max(numbers) + length > NUMBER_MAX or length > HANDLES_MAX:
         return None
-    return ShareHandle(group, topic, *numbers, int(mark, 16))
+    return ShareHandle(group, topic, *numbers, int(mark, 16), length)
 
 
-def handle_texts(group: str, topic: str, queue_id: int, mark: int) -> Callable[[int, int], str]:
-    """Makes the handles of one queue's messages that were handed out together, by their offset and
-    delivery.
-    """
-    before, behind = SEPARATOR.join((VERSION, group, topic, str(queue_id))), f"{mark:x}"
-    return lambda offset, delivery: f"{before}:{offset}:{delivery}:{behind}"
+def handle_ends(group: str, topic: str, queue_id: int, delivery: int, mark: int) -> tuple[str, str]:
+    """What stands before and behind the offset in handles of messages handed out together."""
+    before = SEPARATOR.join((VERSION, group, topic, str(queue_id), ""))
+    return before, SEPARATOR.join(("", str(delivery), f"{mark:x}"))

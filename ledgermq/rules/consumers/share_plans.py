@@ -35,11 +35,19 @@ class Stand(NamedTuple):
 
 
 class TakenPlace(NamedTuple):
-    """One message of the topic, and how often it was handed out."""
+    """A message of the topic, or several that follow one another, and how often it was handed
+    out.
+    """
 
     queue_id: int
     offset: int
     delivery: int
+    length: int = 1
+
+    @property
+    def offsets(self) -> range:
+        """Queue offsets of the messages."""
+        return range(self.offset, self.offset + self.length)
 
 
 class Fresh(NamedTuple):
@@ -148,19 +156,20 @@ class _Draft:
 
     def low(self, *, with_dead: bool) -> int:
         """All below is settled, with the dead letters or without."""
+        left = self.dead if not with_dead else ()
+        changed = self.changed
         for run in self.queue.runs:
             for offset in range(run.first, run.end):
-                if not self._is_settled(offset, with_dead=with_dead):
+                if offset not in changed or changed[offset] is not None or offset in left:
                     return offset
         # Those in no run yet, which are handed out for the first time.
-        above = (offset for offset in self.changed if offset >= self.queue.next)
-        left = (one for one in above if not self._is_settled(one, with_dead=with_dead))
-        return min(left, default=self.next)
-
-    def _is_settled(self, offset: int, *, with_dead: bool) -> bool:
-        if offset in self.dead:
-            return with_dead
-        return offset in self.changed and self.changed[offset] is None
+        end = self.queue.next
+        above = (
+            offset
+            for offset, stand in changed.items()
+            if offset >= end and (stand is not None or offset in left)
+        )
+        return min(above, default=self.next)
 
     def runs(self) -> tuple[Run, ...]:
         """What is not settled, and stands otherwise."""
@@ -174,7 +183,7 @@ class _Draft:
         """What is, without dead letters."""
         offsets = [at for at, stand in self.changed.items() if stand is None]
         spans = list(_spans(sorted(set(offsets) - self.dead)))
-        last = max((at for at, stand in self.changed.items() if stand is not None), default=-1)
+        last = max([at for at, stand in self.changed.items() if stand is not None], default=-1)
         passed = max(last + 1, self.queue.next)
         if self.next > passed:
             # What is not wanted behind the last one that is; that before lies in gaps.
@@ -194,6 +203,7 @@ class SharePlan:
     Attributes:
         now_ms: epoch ms.
         room: so many messages more may be not settled.
+        bounds: of queues, as far as whoever plans has asked for them.
     """
 
     def __init__(
@@ -224,6 +234,7 @@ class SharePlan:
         self.topic = topic
         self.now_ms = now_ms
         self.room = room
+        self.bounds: dict[int, range] = {}
         self._queues = queues
         self._committed = committed
         self._deliveries_max = deliveries_max
@@ -240,20 +251,52 @@ class SharePlan:
     def outcome(self, handle: ShareHandle) -> str:
         """What can be done for a handle of this group and topic: ``DONE``: anything."""
         draft = self._known(handle.queue_id)
-        if draft is None:
-            return OVER
-        stand = draft.stand(handle.offset)
+        return OVER if draft is None else self._outcome_of(draft, handle, handle.offset)
+
+    def _outcome_of(self, draft: _Draft, handle: ShareHandle, offset: int) -> str:
+        stand = draft.stand(offset)
         if stand is None:
-            return SETTLED if handle.offset < draft.next else OVER
+            return SETTLED if offset < draft.next else OVER
         is_same = (stand.delivery, stand.mark) == (handle.delivery, handle.mark)
         return DONE if is_same else OVER
 
-    def accept(self, handle: ShareHandle) -> None:
-        """The message is done with; ``outcome`` is ``DONE``, as of all that follows."""
-        self._draft(handle).settle(handle.offset, self.now_ms)
+    def accept(self, handle: ShareHandle) -> str:
+        """All messages that a handle names, and that it may settle, are done with; what
+        ``outcome`` says of them, of several the worst.
+        """
+        draft = self._known(handle.queue_id)
+        if draft is None:
+            return OVER
+        found = {
+            self._accept_of(draft, handle, part) for part in self._alike(draft, handle)
+        }  # fmt: skip
+        return next(one for one in (OVER, DONE, SETTLED) if one in found)
+
+    def _alike(self, draft: _Draft, handle: ShareHandle) -> Iterator[range]:
+        """The messages of a handle, in parts that stand alike and are not planned for."""
+        at = handle.offset
+        while at < handle.end:
+            run = draft.queue.find(at)
+            part = range(at, at + 1 if run is None else min(run.end, handle.end))
+            if len(part) > 1 and not draft.changed.keys().isdisjoint(part):
+                part = range(at, at + 1)
+            yield part
+            at = part.stop
+
+    def _accept_of(self, draft: _Draft, handle: ShareHandle, part: range) -> str:
+        outcome = self._outcome_of(draft, handle, part.start)
+        if outcome == DONE:
+            if draft.lines is None:
+                draft.changed.update(dict.fromkeys(part))
+            else:
+                for offset in part:
+                    draft.settle(offset, self.now_ms)
+        return outcome
 
     def reject(self, handle: ShareHandle) -> None:
-        """The same, behind its dead letter."""
+        """The message is done with behind its dead letter; ``outcome`` is ``DONE``, as of all that
+        follows.
+        """
         self._draft(handle).settle(handle.offset, self.now_ms, is_dead=True)
 
     def extend(self, handle: ShareHandle, delay_ms: int) -> int:
@@ -337,6 +380,9 @@ class SharePlan:
         """Hand these out again, which ``due`` has found."""
         for place in places:
             draft = self._drafts[place.queue_id]
+            before = draft.stand(place.offset)
+            if before is not None and before.until == WAITS:
+                draft.waiting -= 1
             draft.changed[place.offset] = Stand(until, place.delivery, mark)
             draft.freed.pop(place.offset, None)
 
@@ -370,11 +416,12 @@ class SharePlan:
         if count <= 0:
             return []
         wanted, looked_at = choose(queue_id, first, count)
-        for offset in wanted:
-            draft.changed[offset] = stand
+        draft.changed.update(dict.fromkeys(wanted, stand))
         draft.next = max(draft.next, looked_at)
         self.room -= len(wanted)
-        return [TakenPlace(queue_id, offset, stand.delivery) for offset in wanted]
+        return [
+            TakenPlace(queue_id, span.first, stand.delivery, span.length) for span in _spans(wanted)
+        ]
 
     def take_fresh_in_order(
         self,
@@ -385,6 +432,7 @@ class SharePlan:
         *,
         has_room: Callable[[int], bool],
         stand: Stand,
+        by_key: bool = True,
     ) -> list[TakenPlace]:
         """Hand out messages for the first time, of each key the first one alone, and only where no
         other of the key is not settled; those that are passed over wait. What is passed over in a
@@ -395,12 +443,13 @@ class SharePlan:
             looked_at: the messages from an offset on, a bounded number.
             has_room: whether the answer has room for a record of that size, which it takes then.
             stand: how they stand then.
+            by_key: false: all as they come, of whichever key.
         """
         draft = self._at(queue_id, bounds.start)
         assert draft.lines is not None, queue_id
         first = max(draft.next, bounds.start)
         taken: list[TakenPlace] = []
-        if first >= bounds.stop or draft.waiting >= AHEAD_MAX:
+        if first >= bounds.stop or (by_key and draft.waiting >= AHEAD_MAX):
             return taken
         draft.next = first
         for message in looked_at(first):
@@ -408,7 +457,8 @@ class SharePlan:
             if message.is_wanted and (self.room <= 0 or count_max <= 0):
                 break
             if message.is_wanted:
-                if draft.lines.first(message.key, draft.is_settled) is not None:
+                is_next = draft.lines.first(message.key, draft.is_settled) is None
+                if by_key and not is_next:
                     if self._left_to_wait <= 0 or draft.waiting >= AHEAD_MAX:
                         break
                     draft.wait(offset, 0)
@@ -423,6 +473,36 @@ class SharePlan:
                 self.room -= 1
             draft.next = offset + 1
         return taken
+
+    def is_held(self, queue_id: int) -> bool:
+        """Whether a queue's messages are to wait for others of it, where it goes by its order."""
+        draft = self._known(queue_id)
+        if draft is None:
+            return False
+        planned = draft.changed.values()
+        if any(one is not None and self.now_ms < one.until != WAITS for one in planned):
+            return True
+        runs = (run for run in draft.queue.runs if self.now_ms < run.until != WAITS)
+        return any(
+            offset not in draft.changed for run in runs for offset in range(run.first, run.end)
+        )
+
+    def again_in_order(self, queue_id: int, count_max: int) -> tuple[list[TakenPlace], bool]:
+        """What is to be handed out again of a queue of which nothing is held, the first of it, what
+        waits for others of its key with them; and whether that is all that is not settled.
+        """
+        draft = self._known(queue_id)
+        found: list[TakenPlace] = []
+        for run in () if draft is None else draft.queue.runs:
+            for offset in range(run.first, run.end):
+                stand = draft.stand(offset) if draft is not None else None
+                if stand is None:
+                    continue
+                if len(found) == count_max or stand.delivery >= self._deliveries_max:
+                    # A dead letter is made of that first.
+                    return found, False
+                found.append(TakenPlace(queue_id, offset, stand.delivery + 1))
+        return found, True
 
     def free_waiting(self, queue_id: int, count_max: int) -> None:
         """Have what need not wait for others of its key wait no more: where the group goes by keys
@@ -517,24 +597,26 @@ def _gone_waiting(queue: ShareQueue, first: int) -> Iterator[int]:
 
 
 def _runs(changed: Sequence[tuple[int, Stand | None]]) -> Iterator[Run]:
-    last: Run | None = None
+    first = end = 0
+    last: Stand | None = None
     for offset, stand in changed:
-        if stand is None:
-            continue
-        run = Run(offset, 1, *stand)
-        if last is not None and run.follows(last):
-            last = last._replace(length=last.length + 1)
-            continue
-        if last is not None:
-            yield last
-        last = run
+        if offset != end or stand != last:
+            if last is not None:
+                yield Run(first, end - first, *last)
+            first, last = offset, stand
+        end = offset + 1
     if last is not None:
-        yield last
+        yield Run(first, end - first, *last)
 
 
 def _spans(offsets: Sequence[int]) -> Iterator[OffsetSpan]:
+    count = len(offsets)
+    if count and offsets[-1] - offsets[0] == count - 1:
+        # Mostly they are one.
+        yield OffsetSpan(offsets[0], count)
+        return
     start = 0
-    for at in range(1, len(offsets) + 1):
-        if at == len(offsets) or offsets[at] != offsets[at - 1] + 1:
+    for at in range(1, count + 1):
+        if at == count or offsets[at] != offsets[at - 1] + 1:
             yield OffsetSpan(offsets[start], at - start)
             start = at

@@ -107,6 +107,11 @@ class ShareQueue:
         self._cut(first, first + count)
         self.next = max(self.next, first + count)
 
+    def held_until(self, now_ms: int) -> int | None:
+        """Up to when a message is with somebody, or is kept back; None: none is."""
+        held = (run.until for run in self._runs if now_ms < run.until != WAITS)
+        return max(held, default=None)
+
     def due(self, now_ms: int, count_max: int) -> list[Run]:
         """Runs whose time has come, those that are due longest first, of at most ``count_max``
         runs.

@@ -91,6 +91,11 @@ class ShareTable(Table[Taken]):
         """The topics that a group takes messages of singly, ordered; none: it is no share group."""
         return sorted(self._topics.get(group, ()))
 
+    @property
+    def group_count(self) -> int:
+        """How many share groups there are."""
+        return len(self._topics)
+
     def unsettled_of(self, group: str) -> int:
         """Messages of a group that were handed out and are not settled."""
         return self._unsettled[group]

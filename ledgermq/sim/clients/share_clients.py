@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from binascii import crc32
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from ledgermq.sim.clients.service_clients import (
 from ledgermq.sim.machine.consumer_port import Outcome
 from ledgermq.sim.node import TOPIC, Node
 from ledgermq.sim.world import World
-from ledgermq.verbs.shares import ReceiveShared, SharedMessage
+from ledgermq.verbs.shares import ReceivedMessages, ReceiveShared, SharedMessage
 
 GROUP = "sharers"
 HELD_MAX = 12
@@ -114,13 +114,17 @@ class Sharer(ServiceClient):
         self.ask("share_show", {"group": GROUP}, shown_before, whom=leader)
 
     def _ask_for_some(self, whom: Node | None, then: Callable[[list[SharedMessage]], None]) -> None:
-        """Take messages; ``then`` is told those that there are."""
+        """Take messages, and accept some by that; ``then`` is told those that there are."""
         asked_at = self._shares.now()
+        done = self._held[: len(self._held) // 3] if len(self._held) >= HELD_MAX // 2 else []
+        for one in done:
+            self._shares.asks(one)
 
         def answered(outcome: Outcome | None) -> None:
-            taken: list[SharedMessage] = []
+            taken = ReceivedMessages()
             if isinstance(outcome, Mapping):
                 taken = asked.told(outcome)
+                self._accept(done, taken.late or ())
                 self._take(taken, asked_at)
             else:
                 _check(outcome)
@@ -132,8 +136,19 @@ class Sharer(ServiceClient):
             self.random.randint(1, 6),
             invisible_ms=self.random.choice((200, 800, 2_000)),
             wait_ms=self.random.choice((0, 0, 400)),
+            accept=[one.handle for one in done] or None,
         )
         self.ask(asked.NAME, asked.arguments(), answered, whom=whom)
+
+    def _accept(self, done: Sequence[HandedOut], late: Collection[str]) -> None:
+        """What was to be accepted by a receive that is answered."""
+        for one in done:
+            if one.handle in late:
+                self._shares.is_over(one)
+            else:
+                self._shares.accepts(one, by_other=False)
+            if one in self._held:
+                self._held.remove(one)
 
     def _take(self, taken: list[SharedMessage], asked_at: int) -> None:
         for told in taken:

@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import Call, anybody
-from ledgermq.broker.consumers import share_calls
+from ledgermq.broker.consumers import share_calls, share_room
 from ledgermq.broker.consumers.share_calls import ShareCalls
 from ledgermq.broker.pulls.queue_messages import QueueMessages
 from ledgermq.broker.reading.known_topics import KnownTopics
@@ -60,8 +60,8 @@ class ShareNode(RetryNode):
 def test_handles_that_wait_to_be_settled_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(share_calls, "SETTLING_MAX", 50)
-    monkeypatch.setattr(share_calls, "SETTLING_PER_CLIENT", 30)
+    monkeypatch.setattr(share_room, "SETTLING_MAX", 50)
+    monkeypatch.setattr(share_room, "SETTLING_PER_CLIENT", 30)
     node = ShareNode(tmp_path)
     node.settle(b"a", 1, 30)
     with pytest.raises(BusyError, match="limit=30"):

@@ -96,7 +96,12 @@ class Course:
         plan = self.plan()
         for _ in range(self.random.randint(0, 5)):
             if self.handles:
-                self.settle(plan, self.random.choice(self.handles))
+                handle = self.random.choice(self.handles)
+                if self.random.random() < 0.4:
+                    length = self.random.randint(1, 5)
+                    self.accept_many(plan, handle._replace(length=length))
+                else:
+                    self.settle(plan, handle)
         for _ in range(self.random.randint(0, 2)):
             self.receive(plan)
         self.apply(plan.changes())
@@ -155,7 +160,7 @@ class Course:
         told = plan.outcome(handle)
         if message.state == "settled":
             assert told == SETTLED
-        elif (message.delivery, message.mark) == handle[4:] and message.state == "out":
+        elif self.is_with(message, handle):
             assert told == DONE
         else:
             assert told == OVER
@@ -178,6 +183,23 @@ class Course:
             until = plan.release(handle, delay_ms, counts=act == "release")
             delivery = message.delivery - (act == "return")
             self.messages[at] = Message("back", until, delivery)
+
+    @staticmethod
+    def is_with(message: Message, handle: ShareHandle) -> bool:
+        return message.state == "out" and message[2:] == (handle.delivery, handle.mark)
+
+    def accept_many(self, plan: SharePlan, handle: ShareHandle) -> None:
+        """A handle of several messages settles those of them that it may."""
+        found = set()
+        for offset in range(handle.offset, handle.end):
+            message = self.messages.get((handle.queue_id, offset), Message())
+            if self.is_with(message, handle):
+                self.messages[handle.queue_id, offset] = Message("settled")
+                found.add(DONE)
+            else:
+                found.add(SETTLED if message.state == "settled" else OVER)
+        worst = next(outcome for outcome in (OVER, DONE, SETTLED) if outcome in found)
+        assert plan.accept(handle) == worst
 
     def receive(self, plan: SharePlan) -> None:
         mark, want = self.random.randint(1, 2**32 - 1), self.random.randint(1, 8)
@@ -206,9 +228,10 @@ class Course:
         if self.key_of is not None:
             self.take_in_order(plan, queue, bounds, want - len(again), stand)
             return
-        for place in plan.take_fresh(queue, bounds, want - len(again), self.choose, stand):
-            assert self.messages[queue, place.offset].state == "fresh"
-            self.hand_out(place, until, mark)
+        for places in plan.take_fresh(queue, bounds, want - len(again), self.choose, stand):
+            for offset in places.offsets:
+                assert self.messages[queue, offset].state == "fresh"
+                self.hand_out(TakenPlace(queue, offset, 1), until, mark)
 
     def take_in_order(
         self, plan: SharePlan, queue: int, bounds: range, count: int, stand: Stand
@@ -328,7 +351,7 @@ def test_no_more_is_handed_out_than_there_is_room_for() -> None:
         )
         for queue in range(3)
     ]
-    assert [len(one) for one in taken] == [4, 1, 0]
+    assert [[place.length for place in one] for one in taken] == [[4], [1], []]
     assert plan.room == 0
 
 
@@ -390,7 +413,7 @@ class Ordered:
             )
         else:
             fresh = plan.take_fresh(0, bounds, 10_000, all_of, stand)
-        return sorted(place.offset for place in again + fresh)
+        return offsets_of(again + fresh)
 
     def done(self, plan: SharePlan) -> list[Change]:
         changes = plan.changes()
@@ -486,6 +509,47 @@ def test_no_more_is_passed_over_than_is_allowed() -> None:
     assert narrow.take(plan) == [3]
 
 
+def offsets_of(places: list[TakenPlace]) -> list[int]:
+    return sorted(offset for place in places for offset in place.offsets)
+
+
+def test_a_queue_in_order_gives_nothing_while_a_message_of_it_is_held() -> None:
+    table = ShareTable()
+
+    def done(plan: SharePlan) -> None:
+        for change in plan.changes():
+            table.apply(change, 0, 0)  # type: ignore[arg-type]
+
+    plan = plan_of(table)
+    assert not plan.is_held(0)
+    plan.take_fresh(0, range(4), 3, all_of, Stand(2_000, 1, 7))
+    assert plan.is_held(0) and not plan.is_held(1)
+    done(plan)
+    assert plan_of(table).is_held(0)
+    plan = plan_of(table)
+    plan.accept(ShareHandle("g", "t", 0, 0, 1, 7, length=2))
+    assert plan.is_held(0)
+    plan.accept(ShareHandle("g", "t", 0, 2, 1, 7))
+    assert not plan.is_held(0)
+    late = plan_of(table, now_ms=2_000)
+    late.accept(ShareHandle("g", "t", 0, 1, 1, 7))
+    assert not late.is_held(0)
+    places, is_all = late.again_in_order(0, 5)
+    assert ([place[:3] for place in places], is_all) == ([(0, 0, 2), (0, 2, 2)], True)
+    assert late.again_in_order(0, 1) == ([(0, 0, 2, 1)], False)
+    late.release(ShareHandle("g", "t", 0, 0, 1, 7), 500)
+    assert late.is_held(0)
+
+
+def test_a_handle_names_messages_that_follow_one_another() -> None:
+    many = HANDLE._replace(length=1_024)
+    assert read_handle(f"{HANDLE.text}*1024") == many
+    assert [read_handle(f"{HANDLE.text}*{text}") for text in ("1025", "0", "01", "", "-1")] == (
+        [None] * 5
+    )
+    assert read_handle(f"{HANDLE.text}*2*2") is None
+
+
 def test_a_handle_is_what_its_text_says() -> None:
     assert read_handle(HANDLE.text) == HANDLE
     assert HANDLE.text == f"1:a-group:%RETRY%x:3:{2**62}:17:ffffffff"
@@ -524,7 +588,7 @@ def test_an_offset_that_no_command_has_set_counts_all_the_same() -> None:
         if not isinstance(change, OffsetsSet):
             offsets.apply(change, 0, 0)  # type: ignore[arg-type]
 
-    assert [place.offset for place in taken] == [2, 3, 4]
+    assert offsets_of(taken) == [2, 3, 4]
     queue = table.queues("g", "t")[0]
     assert (queue.low, queue.next, queue.unsettled) == (2, 5, 3)
     assert offsets.offsets("g", "t") == {0: 2}
@@ -567,5 +631,5 @@ def test_a_group_may_begin_behind_what_is_there_in_a_queue_where_it_is_nowhere()
     again = later.take_fresh(1, range(3, 13), 9, all_of, Stand(9_000, 1, 8))
 
     assert is_new == [True, False, False]
-    assert [place.offset for place in taken] == [10, 11]
-    assert [place.offset for place in again] == [10, 11, 12]
+    assert offsets_of(taken) == [10, 11]
+    assert offsets_of(again) == [10, 11, 12]

@@ -1,0 +1,167 @@
+"""Room of share groups: how much waits, and how much is handed out and not settled, by whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ledgermq.broker.callers import Client
+from ledgermq.broker.consumers.share_gather import MESSAGES_PER_COMMAND_MAX, Limits
+from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import BusyError
+from ledgermq.rules.tables.shares import ShareTable
+from ledgermq.verbs.shares import RECEIVED_MAX
+
+SETTLING_MAX = 262_144
+SETTLING_PER_CLIENT = 65_536
+"""Handles whose settlement waits for the log, of all and of one client."""
+
+RETRY_AFTER_MS = 100
+"""Who is refused for want of room had better ask again after this long."""
+
+OWNERS_SHARE = 4
+"""One user, or the clients of one host, may have a part of so many of what all have room for."""
+
+TAKEN_MAX = MESSAGES_PER_COMMAND_MAX + RECEIVED_MAX
+"""One command hands out no more."""
+
+ASKERS_SLACK = 64
+"""Groups that are kept however few there are."""
+
+
+class ShareRoom:
+    """Owned by the broker process.
+
+    Which groups an owner takes messages for is known of the time that this process leads: it is
+    the owner who has asked for a group last. What the table says bounds each group besides.
+
+    Invariant: counts are those of what waits; ``_groups_of`` has each group of ``_askers``, by who
+    has asked for it.
+    """
+
+    def __init__(self, shares: ShareTable, settings: Settings) -> None:
+        """Nothing waits."""
+        self.settings = settings
+        self.waiting = 0
+        self._shares = shares
+        self._waiting_of: Counter[Client] = Counter()
+        self._settling_of: Counter[Client] = Counter()
+        self._askers: dict[str, str] = {}
+        self._groups_of: dict[str, set[str]] = {}
+
+    def note_asker(self, group: str, owner: str) -> None:
+        """Somebody asks for messages of a group; empty: whom no bound holds for."""
+        before = self._askers.get(group)
+        if before == owner:
+            return
+        if before is not None:
+            self._forget(group)
+        self._askers[group] = owner
+        self._groups_of.setdefault(owner, set()).add(group)
+        if len(self._askers) > 2 * self._shares.group_count + ASKERS_SLACK:
+            gone = [one for one in self._askers if one != group and not self._shares.topics(one)]
+            for one in gone:
+                self._forget(one)
+
+    def _forget(self, group: str) -> None:
+        owner = self._askers.pop(group)
+        self._groups_of[owner].remove(group)
+        if not self._groups_of[owner]:
+            del self._groups_of[owner]
+
+    def limits(self, group: str, *, deliveries_max: int, priority_factor: int) -> Limits:
+        """How many messages a group may take now.
+
+        None has more than it leaves for all others.
+        """
+        limits, shares = self.settings.limits, self._shares
+        own, all_ = limits.share_unsettled_per_group, limits.share_unsettled_max
+        has, left_of_all = shares.unsettled_of(group), all_ - shares.unsettled
+        room = min(own - has, (left_of_all - has) // 2)
+        if room == own - has:
+            reached = _reached("of a share group", group, has, own, "share_unsettled_per_group")
+        else:
+            whose = "of a share group, as many as it leaves for all others,"
+            reached = _reached(whose, group, has, left_of_all, "share_unsettled_max")
+        # What only waits leaves the other half to what is handed out.
+        room_to_wait = max(0, min(room, own // 2 - has))
+        return Limits(max(0, room), room_to_wait, reached, deliveries_max, priority_factor)
+
+    def left_of(self, owner: str) -> int | None:
+        """How many messages more an owner may have, of all groups that it takes them for; None:
+        more than one command hands out.
+        """
+        share = self.settings.limits.share_unsettled_max // OWNERS_SHARE
+        if not owner or self._shares.unsettled + TAKEN_MAX <= share:
+            return None
+        return share - sum(map(self._shares.unsettled_of, self._groups_of.get(owner, ())))
+
+    def reached_by(self, group: str) -> BusyError:
+        """The refusal of an owner that has too many."""
+        share = self.settings.limits.share_unsettled_max // OWNERS_SHARE
+        left = self.left_of(self._askers.get(group, ""))
+        has = share if left is None else share - left
+        return _reached("of one user or host", group, has, share, "share_unsettled_max")
+
+    def wait(self, client: Client, more: int) -> None:
+        """More receives of a client wait, or fewer."""
+        self.waiting += more
+        _count(self._waiting_of, client, more)
+
+    def settle(self, client: Client, more: int) -> None:
+        """More handles of a client wait to be settled, or fewer."""
+        _count(self._settling_of, client, more)
+
+    def check_settling(self, client: Client, count: int) -> None:
+        """Refuse handles of one client more where those of all, or its own, are too many.
+
+        Raises:
+            BusyError: they are.
+        """
+        for settling, limit in (
+            (self._settling_of.total(), SETTLING_MAX),
+            (self._settling_of[client], SETTLING_PER_CLIENT),
+        ):
+            if settling + count > limit:
+                raise BusyError(
+                    "too many handles wait to be settled",
+                    waiting=settling,
+                    limit=limit,
+                    retry_after_ms=RETRY_AFTER_MS,
+                )
+
+    def check_waiting(self, client: Client) -> None:
+        """Refuse one more receive that waits where there are too many, of all or of one client.
+
+        Raises:
+            BusyError: there are.
+        """
+        limits, own = self.settings.limits, self._waiting_of[client]
+        for waiting, limit, setting in (
+            (self.waiting, limits.members_max, "limits.members_max"),
+            (own, limits.held_pulls_per_client, "limits.held_pulls_per_client"),
+        ):
+            if waiting >= limit:
+                raise BusyError(
+                    "too many receives wait for messages of share groups",
+                    waiting=waiting,
+                    limit=limit,
+                    setting=setting,
+                    retry_after_ms=RETRY_AFTER_MS,
+                )
+
+
+def _reached(whose: str, group: str, unsettled: int, limit: int, setting: str) -> BusyError:
+    return BusyError(
+        f"too many messages {whose} are handed out and not settled",
+        group=group,
+        unsettled=unsettled,
+        limit=limit,
+        setting=f"limits.{setting}",
+        retry_after_ms=RETRY_AFTER_MS,
+    )
+
+
+def _count(counter: Counter[Client], client: Client, more: int) -> None:
+    counter[client] += more
+    if not counter[client]:
+        del counter[client]
