@@ -63,7 +63,7 @@ def delete_messages(arguments: argparse.Namespace) -> int:
         arguments,
         {**document, "deleted": done.records[topic], "notes": notes},
         f"{place.as_text()}: {done.records[topic]} messages are in no piece any more; noted in"
-        f" {', '.join(names)}{stays}",
+        f" {', '.join(names) or 'nothing, for nothing is left of the pieces'}{stays}",
     )
     return 1 if left else 0
 

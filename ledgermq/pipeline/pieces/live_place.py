@@ -77,7 +77,7 @@ class LivePlace:
         return BytesRanges(content, f"{cut.span.path}@{cut.begin}")
 
     def document(self, name: str) -> tuple[bytes, str] | None:
-        """As that of the place; the manifest names what is not sealed, too.
+        """The place's own document; the manifest names what is not sealed, too.
 
         Raises:
             ConfigError: nothing was sealed there, or another log.

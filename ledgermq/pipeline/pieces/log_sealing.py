@@ -154,6 +154,9 @@ def check_same(place: ReadPlace, manifest: PieceManifest, reader: LogReader) -> 
             continue
         # Where it was deleted here, what is there now does not touch it.
         if reader.has_record(facts.last_at, facts.last_size, facts.last_crc) is False:
+            if facts.last_at + facts.last_size > reader.end:
+                # A member that is behind the one that has sealed: earlier pieces tell.
+                continue
             raise ConfigError(
                 "the log is not the one whose pieces are there: take another place for it",
                 place=place.as_text(),

@@ -90,7 +90,7 @@ class Expired(NamedTuple):
 
     @property
     def positions(self) -> I64:
-        """Of all records that go one by one."""
+        """Where all records begin that go one by one."""
         return np.concatenate([NO_POSITIONS, *self.thinned.values()])
 
 
@@ -114,7 +114,7 @@ class Pruned(NamedTuple):
         records, log_bytes: that went, by topic.
         freed: bytes of files that the place has less.
         swept: files that runs before had left.
-        notes: of what went message by message.
+        notes: of what went message by message, of pieces of which something is left.
     """
 
     rewritten: int
@@ -160,7 +160,8 @@ def expired_in(
         for topic, stretches in row.queues.items() if may_go else ():
             age = age_of(topic)
             since_ms = now_ms - age.keep_ms
-            if topic == SYSTEM_TOPIC:
+            is_empty = bool(row.topic_bytes) and topic not in row.topic_bytes
+            if topic == SYSTEM_TOPIC or is_empty:
                 continue
             if age.keep_bytes and newer[topic] >= age.keep_bytes:
                 topics[topic] = _ANY_TIME
@@ -267,7 +268,7 @@ def drop(
     return Pruned(
         *(len(left), len(changes) - len(left), run.records, run.sizes),
         *(freed, len(swept)),
-        tuple(change.note for change in changes if change.note is not None),
+        tuple(change.note for change in changes if change.note and change.fresh),
     )
 
 

@@ -217,6 +217,20 @@ def test_another_log_and_a_place_without_pieces_are_refused(store: Path, tmp_pat
         parse_options({"pieces": place.as_text(), "path": f"{store},{other}"}, streaming=False)
 
 
+@pytest.mark.parametrize("entries", [True, False])
+def test_a_member_that_is_behind_is_no_other_log(entries: bool, tmp_path: Path) -> None:
+    ahead, behind, place = tmp_path / "ahead", tmp_path / "behind", SealedFolder(tmp_path / "place")
+    for root, messages in ((ahead, MESSAGES), (behind, MESSAGES - 1)):
+        root.mkdir()
+        write_store(root, entries=entries, messages=messages)
+    sealed = seal(ahead, place)
+    with closing(opened(behind, place)) as source:
+        assert len(rows_of(source)) == MESSAGES
+    # Nor does it seal anything there.
+    found = seal(behind, place)
+    assert (found.pieces, found.end) == (0, sealed.end)
+
+
 def test_a_store_tells_no_more_than_is_surely_committed(tmp_path: Path) -> None:
     root = tmp_path / "store"
     root.mkdir()

@@ -226,6 +226,23 @@ def test_a_topic_that_is_compacted_gets_no_older_than_it_is_kept(tmp_path: Path)
     assert read_all(place) == found
 
 
+def test_what_a_topic_has_no_more_in_a_piece_is_not_looked_for_again(tmp_path: Path) -> None:
+    place = SealedFolder(tmp_path)
+    written = [Written("others", 0, b"stays"), Written("prices", 0, b"old", b"KEYS\x01a")]
+    written += [Written("others", 0, b"stays") for _ in range(EACH - 2)]
+    written += [Written("prices", 0, b"new", b"KEYS\x01a")] * EACH
+    seal_made(place, made_log(written))
+    assert compact(place).records == {"prices": 1}
+
+    def of_prices(topic: str) -> TopicAge:
+        return TopicAge(1 if topic == "prices" else 0)
+
+    assert expired_in(read_manifest(place), of_prices, now_ms=NOW_MS) == []
+    # The queue goes on from its first offset all the same.
+    assert ColdQueues(place).queues()["prices", 0] == (0, 1 + EACH)
+    assert len(list(ColdQueues(place).read("prices", 0, 0))) == EACH
+
+
 @pytest.mark.parametrize(("seed", "at_once"), [(0, 1), (1, 64)])
 def test_a_run_that_dies_anywhere_loses_nothing_and_revives_no_key(
     seed: int, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
