@@ -192,30 +192,6 @@ def _bytes_of(row: PieceRow) -> dict[str, int]:
     }
 
 
-def drop_expired(
-    place: SealedPlace,
-    age_of: Callable[[str], TopicAge],
-    *,
-    now_ms: int,
-    before: int | None = None,
-    told: Told = lambda _done, _total: None,
-) -> Pruned:
-    """Drop what is beyond its topic's age, and what runs before had left; durable on return.
-
-    Args:
-        now_ms, before: as ``expired_in``.
-        told: as ``drop``.
-
-    Raises:
-        ConfigError, CorruptLogError, StorageError: as ``drop``.
-    """
-    return drop(
-        place,
-        lambda manifest: expired_in(manifest, age_of, now_ms=now_ms, before=before),
-        told=told,
-    )
-
-
 def drop(
     place: SealedPlace,
     find: Callable[[PieceManifest], list[Expired]],

@@ -24,7 +24,7 @@ from ledgermq.pipeline.pieces.piece_compaction import superseded_in
 from ledgermq.pipeline.pieces.piece_manifest import read_manifest
 from ledgermq.pipeline.pieces.piece_notes import check_notes
 from ledgermq.pipeline.pieces.piece_places import NOTES, PIECES, SealedFolder, SealedPlace
-from ledgermq.pipeline.pieces.piece_retention import Expired, Pruned, drop, drop_expired
+from ledgermq.pipeline.pieces.piece_retention import Expired, Pruned, drop
 from tests.unit.cold.test_cold_reader import Watched
 from tests.unit.conversion.streamed_store import exit_status_of
 from tests.unit.pipeline.made_logs import MadeLog
@@ -38,6 +38,7 @@ from tests.unit.pipeline.test_piece_compaction import (
 from tests.unit.pipeline.test_piece_retention import (
     EACH,
     NOW_MS,
+    drop_expired,
     everything,
     seal_made,
     steps_of,
