@@ -124,32 +124,34 @@ class _Group(NamedTuple):
     Attributes:
         ends: where the records end in ``octets``, with the headers of their entries before them;
             the first one is where the first record begins.
+        offsets: queue offset of each.
     """
 
     ends: npt.NDArray[np.int64]
     octets: memoryview
     tags: pa.Array
+    offsets: npt.NDArray[np.int64]
 
     @property
     def weight(self) -> int:
         """Bytes that it takes."""
-        return len(self.octets) + self.ends.nbytes + int(self.tags.nbytes)
+        numbers = self.ends.nbytes + self.offsets.nbytes
+        return len(self.octets) + numbers + int(self.tags.nbytes)
 
 
 class _Rows(NamedTuple):
     """Records of a queue in a row group, one behind the other.
 
     Attributes:
-        ends: as those of the group.
+        ends, offsets: as those of the group.
         header: bytes before each record that are its entry's.
-        offset: queue offset of the first one.
     """
 
     octets: memoryview
     ends: npt.NDArray[np.int64]
     tags: pa.Array
     header: int
-    offset: int
+    offsets: npt.NDArray[np.int64]
 
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
@@ -207,6 +209,7 @@ class ColdReader:
             if queues is not None and self._read_ns >= since_ns:
                 return queues
             began_ns = self._monotonic_ns()
+            known = None if queues is None else queues.manifest
             self._place.may_use_copy = queues is None
             if queues is None:
                 queues = ColdQueues(self._place, cache_bytes=RANGES_BYTES)
@@ -218,6 +221,10 @@ class ColdReader:
                 # Nothing is believed of what was just read.
                 self._queues, self.begins, self._read_ns = None, None, -1
                 raise
+            if queues.manifest != known and not self._place.is_copy:
+                self._place.keep(queues.manifest)
+                names = {self._place.as_text(row.name) for row in queues.manifest.rows}
+                self._groups.forget(lambda key: key[0] not in names)
             self.begins = {name: bounds.first for name, bounds in queues.queues().items()}
             self._queues = queues
             # Of a copy nobody knows how old it is.
@@ -302,21 +309,22 @@ class ColdReader:
 
     def _rows(self, piece: PieceFile, run: SealedRun, offset: int) -> _Rows:
         """The records of a run from ``offset`` on."""
-        group, row = self._group(piece, run.group), run.row + offset - run.offset
-        end = run.row + run.rows
+        group, end = self._group(piece, run.group), run.row + run.rows
+        # Some in between may have been dropped.
+        row = run.row + int(np.searchsorted(group.offsets[run.row : end], offset))
         ends, tags = group.ends[row : end + 1], group.tags.slice(row, end - row)
-        return _Rows(group.octets, ends, tags, piece.footer.header_size, offset)
+        return _Rows(*(group.octets, ends, tags, piece.footer.header_size, group.offsets[row:end]))
 
     def _records(self, asked: ColdQuestion, rows: _Rows) -> ColdRecords | ColdNothing:
         """What an answer gives of some records: as many as fit of those that are wanted."""
-        ends, sizes, header, offset = rows.ends, rows.sizes, rows.header, rows.offset
+        ends, sizes, header = rows.ends, rows.sizes, rows.header
         wanted = np.flatnonzero(_wanted(asked, rows))
         # As many as fit, and the first one in any case.
         fitting = np.cumsum(sizes[wanted] + header)
         most = min(asked.bytes_max, RECORDS_SIZE_MAX)
         count = min(asked.messages_max, max(1, int(np.searchsorted(fitting, most, "right"))))
         if not len(wanted):
-            return ColdNothing(asked.number, offset + len(sizes), False)
+            return ColdNothing(asked.number, int(rows.offsets[-1]) + 1, False)
         # What comes behind the last one that is given was not looked at.
         scanned = len(sizes) if count >= len(wanted) else int(wanted[count - 1]) + 1
         wanted = wanted[:count]
@@ -332,7 +340,7 @@ class ColdReader:
         self._place.count(ColdCounter.BYTES, int((stops - starts).sum()))
         return ColdRecords(
             asked.number,
-            offset + scanned,
+            int(rows.offsets[scanned - 1]) + 1,
             header,
             (at + header).astype(np.uint32).tobytes(),
             sizes[wanted].astype(np.uint32).tobytes(),
@@ -370,7 +378,10 @@ class ColdReader:
             _, bounds, octets = rows.buffers()
             ends = np.frombuffer(bounds, np.int32)[rows.offset : rows.offset + len(rows) + 1]
             view = memoryview(b"" if octets is None else octets).cast("B")
-            return _Group(ends.astype(np.int64), view, table.column("tags").combine_chunks())
+            offsets = table.column("queueOffset").to_numpy()
+            return _Group(
+                ends.astype(np.int64), view, table.column("tags").combine_chunks(), offsets
+            )
 
         return self._groups.get((piece.name, number), made)
 

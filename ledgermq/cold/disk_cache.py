@@ -10,6 +10,7 @@ import logging
 import os
 import re
 from collections import OrderedDict
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -107,6 +108,13 @@ class DiskCache:
         mark = _mark(piece)
         with self._lock:
             names = [name for name in self._sizes if name.startswith(mark)]
+        self._drop(names)
+
+    def keep(self, pieces: Iterable[str]) -> None:
+        """Have no range of any other piece any more: what was deleted there is not to stay here."""
+        marks = {_mark(piece) for piece in pieces}
+        with self._lock:
+            names = [name for name in self._sizes if name.partition("-")[0] not in marks]
         self._drop(names)
 
     def _drop(self, names: list[str]) -> None:

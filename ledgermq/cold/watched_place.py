@@ -18,7 +18,7 @@ from ledgermq.cold.disk_cache import DiskCache
 from ledgermq.ipc.counters import ColdCounter, Counts
 from ledgermq.model.errors import ColdAwayError, CorruptLogError, LedgerError, StorageError
 from ledgermq.pipeline.pieces.piece_file import PieceFile, Ranges
-from ledgermq.pipeline.pieces.piece_manifest import PieceRow, row_of
+from ledgermq.pipeline.pieces.piece_manifest import PieceManifest, PieceRow, row_of
 from ledgermq.pipeline.pieces.piece_places import MANIFEST, ReadPlace
 from ledgermq.store.files.small_file import read_file, replace_file
 from ledgermq.wire.cold_frames import RETRY_AFTER_MS
@@ -135,6 +135,11 @@ class WatchedPlace:
                     "sealed piece is not the one that the manifest names", file=ranges.name
                 )
             piece.check_sums()
+
+    def keep(self, manifest: PieceManifest) -> None:
+        """Have in the cache what is of pieces that the manifest names, and nothing else."""
+        self._cache.keep(self.as_text(row.name) for row in manifest.rows)
+        self._counts[ColdCounter.CACHE_BYTES] = self._cache.size
 
     def forget(self, piece: str) -> None:
         """What the cache has of a piece is not to be believed."""

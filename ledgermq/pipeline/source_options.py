@@ -142,7 +142,8 @@ class SourceOptions:
     Attributes:
         paths: store directories of one group, the preferred one first; empty with the others.
         nodes: addresses of a cluster's nodes.
-        pieces: a place of pieces, and no path nor nodes; else empty.
+        pieces: a place of pieces, and no nodes; one path is the store whose log goes on behind
+            them. Else empty.
         as_of: of pieces, the moment whose messages are read: a time, or ``index=N``; empty: all.
         timeout_ms: how long a cluster may be away.
         typed: whether bodies are fields, too.
@@ -299,11 +300,15 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
             value=given["path"],
         )
     pieces = given.get("pieces", "").strip()
-    if sum(map(bool, (paths, nodes, pieces))) != 1:
+    if bool(nodes) is bool(paths or pieces):
         raise ConfigError(
             "give either path, store directories, or nodes, addresses of a cluster, or pieces, a"
-            " place of them",
+            " place of them, with path or without",
             options=["path", "nodes", "pieces"],
+        )
+    if pieces and len(paths) > 1:
+        raise ConfigError(
+            "behind pieces one store is read", options=["path", "pieces"], value=given["path"]
         )
     as_of = given.get("asOf", "").strip()
     if as_of and not pieces:

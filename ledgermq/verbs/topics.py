@@ -60,6 +60,7 @@ class TopicSettings(NamedTuple):
         keep_bytes: how much of it newer pieces have when older ones lose it; 0: it does not count.
         message_type: of which type its messages are; share groups get those of a topic of
             ``PRIORITY`` by their priority, and no other type changes anything.
+        compact: sealed pieces keep the newest message of each key alone.
     """
 
     topic: str
@@ -75,6 +76,7 @@ class TopicSettings(NamedTuple):
     keep_ms: int = 0
     keep_bytes: int = 0
     message_type: str = "UNSPECIFIED"
+    compact: bool = False
 
 
 class QueueState(NamedTuple):
@@ -185,6 +187,9 @@ class TopicFields:
     message_type: Annotated[
         MessageType | None, "Of its messages: PRIORITY has share groups take the highest first"
     ] = None
+    compact: Annotated[
+        bool | None, "Sealed pieces keep the newest message of each key of a queue alone"
+    ] = None
 
 
 class CreateTopic(TopicFields, Verb[TopicSettings]):
@@ -204,6 +209,8 @@ class CreateTopic(TopicFields, Verb[TopicSettings]):
             that does not count.
         message_type: RocketMQ 5's attribute; of a topic of ``PRIORITY`` share groups get the
             messages of the highest priority first. No other type changes anything here.
+        compact: sealed pieces keep the newest message of each key of a queue alone; one without a
+            body ends its key.
 
     Raises:
         MessageIllegalError: the name or a number breaks a rule, or there is another topic.

@@ -9,17 +9,19 @@ import pytest
 
 from ledgermq.buckets import amazon_bucket
 from ledgermq.cli.main import main
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.model.exit_status import EXIT_CONFIG
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
 from ledgermq.pipeline.pieces.log_sealing import SealSizes, rebuild_manifest, seal_log
 from ledgermq.pipeline.pieces.piece_manifest import read_manifest
-from ledgermq.pipeline.pieces.piece_places import SealedBucket, place_at
+from ledgermq.pipeline.pieces.piece_places import NOTES, SealedBucket, place_at
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
 from tests.buckets.object_server import BUCKET, FaultyProxy
 from tests.buckets.test_requests import asked_of
 from tests.small_store import write_store
+from tests.unit.pipeline import test_piece_compaction as compaction
+from tests.unit.pipeline import test_piece_notes as notes
 from tests.unit.pipeline.test_piece_places import ends_of
 from tests.unit.pipeline.test_piece_retention import (
     all_but_long,
@@ -134,6 +136,30 @@ def test_what_is_beyond_its_age_goes_out_of_a_bucket(
     assert verified(place) == len(left)
     files = {f"pieces/{name}" for name in place.names("pieces")}
     assert files == {row.name for row in read_manifest(place).rows}
+
+
+@pytest.mark.usefixtures("proxy")
+def test_keys_are_compacted_and_messages_deleted_in_a_bucket_with_proof(address: str) -> None:
+    place, log = place_at(address), compaction.some_log(1)
+    seal_made(place, log)
+    compaction.compact(place)
+    left = compaction.expected(log)
+    assert compaction.read_all(place) == left
+    number, gone = next(
+        (number, key)
+        for number, one in enumerate(log.messages)
+        if (key := (one.topic, one.queue_id, int(one.queue_offset))) in left
+    )
+    notes.delete(place, log, number)
+    left = {key: one for key, one in left.items() if key != gone}
+    assert compaction.read_all(place) == left
+    assert (notes.proved(place), verified(place)) == (1, len(left))
+    before = read_manifest(place)
+    assert rebuild_manifest(place).rows == before.rows
+    name = f"{NOTES}/{place.names(NOTES)[0]}"
+    place.delete(name)
+    with pytest.raises(CorruptLogError, match="note of what was dropped of a piece is missing"):
+        notes.proved(place)
 
 
 def test_an_object_that_was_not_deleted_for_once_is_deleted_when_asked_again(

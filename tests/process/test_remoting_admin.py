@@ -122,6 +122,23 @@ def test_topics_are_made_changed_and_deleted_once(node: Administered) -> None:
     assert node.ask(Code.GET_TOPIC_STATS_INFO, topic="sales").code == ResponseCode.TOPIC_NOT_EXIST
 
 
+def test_rocketmq_5_says_that_a_topic_is_compacted_and_is_shown_it(node: Administered) -> None:
+    wish = {"defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+            "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}  # fmt: skip
+    shown = []
+    for attributes in ("+message.type=NORMAL,+cleanup.policy=COMPACTION", "", "-cleanup.policy"):
+        made = node.ask(Code.UPDATE_AND_CREATE_TOPIC, topic="prices", **wish, attributes=attributes)
+        assert made.code == 0
+        found = node.told(Code.GET_TOPIC_CONFIG, topic="prices", lo="true")
+        shown.append(found["attributes"])
+
+    # What is said of other attributes, or of none, changes nothing.
+    compacted = {"message.type": "NORMAL", "cleanup.policy": "COMPACTION"}
+    assert shown == [compacted, compacted, {"message.type": "NORMAL"}]
+    # A slave of RocketMQ's that took it for its own would begin to compact.
+    assert "cleanup.policy" not in str(node.told(Code.GET_ALL_TOPIC_CONFIG)["topicConfigTable"])
+
+
 def test_lists_of_topics_and_groups_are_made_or_refused_by_name(node: Administered) -> None:
     wish = {"readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": 0, "order": False, "attributes": {"+message.type": "FIFO"}}  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,92 @@ def test_topics_are_kept_as_long_as_they_say_and_the_rest_is_restored(
         # Offsets go on where they were.
         assert producer.send("long", b"more", queue_id=0).result().queue_offset == len(sent["long"])
     assert again.stop() == 0
+
+
+def test_a_running_node_is_told_of_and_its_pieces_are_compacted_and_lose_what_is_named(
+    make_node: Callable[[], Node],
+) -> None:
+    node = make_node()
+    node.configure(store=dict(SIZES))
+    node.serve()
+    address = f"ipc://{node.runtime}"
+    place = str(node.folder / "pieces")
+
+    def told(*words: str) -> Any:
+        answer = run_command(*words, "--json")
+        assert answer.returncode == 0, answer.stderr
+        return json.loads(answer.stdout)
+
+    def seal() -> None:
+        told("piece", "seal", str(node.root), "--to", place, "--runtime-dir", str(node.runtime))
+
+    made = told("topic", "create", "prices", "--queues", "1", "--compact", "on",
+                "--address", address)  # fmt: skip
+    told("topic", "create", "others", "--queues", "1", "--address", address)
+    assert made["compact"] is True
+    newest: dict[str, bytes] = {}
+    sent = 0
+    with Producer(address) as producer:
+        for turn in range(4):
+            for number in range(10):
+                body = b"" if number == turn else b"%d of %d" % (number, turn)
+                producer.send("prices", body, keys=[f"key-{number}"], queue_id=0).result()
+                newest[f"key-{number}"] = body
+                sent += 1
+            # What does not become smaller on its way: the log is to have several files.
+            producer.send_batch("others", [os.urandom(4_000) for _ in range(BATCH * 4)]).result()
+            seal()
+        seal()
+
+        # What is not sealed yet is told out of the live log.
+        live = ["--store", str(node.root), "--runtime-dir", str(node.runtime), "--from", place]
+        producer.send("prices", b"live", keys=["key-0"], queue_id=0).result()
+        reset = ["offset", "reset", "billing", "prices", "--to", "7", "--create"]
+        told(*reset, "--address", address)
+        now_ms = str(time.time_ns() // 1_000_000)
+        explained = ["explain", "billing", "prices", "--as-of", now_ms]
+        (queue,) = told(*explained, *live)["queues"]
+        assert (queue["committed"], queue["end"], queue["lag"]) == (7, sent + 1, sent - 6)
+        (offset,) = told("offset", "show", "billing", "--as-of", now_ms, *live)["queues"]
+        assert (offset["topic"], offset["committed"]) == ("prices", 7)
+        # Pieces alone do not know of the group.
+        assert told(*explained, "--from", place)["groupWasThere"] is False
+        told(*reset[:4], "--to", "9", "--address", address)
+        assert told(*explained, *live)["queues"][0]["committed"] == 7
+
+        _compact_and_delete(told, place, newest, sent)
+    assert node.stop() == 0
+    # Of a node that stands still, up to its last entry.
+    stopped = ["--store", str(node.root), "--from", place]
+    assert told(*explained, *stopped)["queues"][0]["committed"] == 7
+
+
+def _compact_and_delete(
+    told: Callable[..., Any], place: str, newest: dict[str, bytes], sent: int
+) -> None:
+    """Compact the pieces, delete a message of them, and compare what is left."""
+    found = told("piece", "prune", place, "--tombstones", "off")
+    assert found["records"].keys() == {"prices"}
+    records = list(queues_of(place).read("prices", 0, 0))
+    assert len(records) == sent - found["records"]["prices"] < sent
+    bodies = {}
+    for one in records:
+        message = decode_message(memoryview(one.record))
+        bodies[message.parsed_properties()["KEYS"]] = bytes(message.body)
+    # Of each key the newest message, and none of those that were ended; what is in pieces that
+    # stay as they are is as it was.
+    assert {key: body for key, body in newest.items() if body}.items() <= bodies.items()
+    assert all(bodies[key] in (b"", newest[key]) for key in bodies)
+    first = decode_message(memoryview(records[0].record)).queue_offset
+    deleted = told("piece", "delete", "prices", "0", str(first), "--from", place, "--yes")
+    assert deleted["deleted"] == 1
+    verified = told("piece", "verify", place)
+    assert verified["deleted"] == 1
+    assert next(queues_of(place).read("prices", 0, 0)).position > records[0].position
+
+
+def queues_of(place: str) -> ColdQueues:
+    return ColdQueues(SealedFolder(Path(place)))
 
 
 def _sealed_bodies(place: str, topic: str) -> list[bytes]:

@@ -235,6 +235,7 @@ class TopicCalls:
             "deduplication_window_ms": topic.deduplication_window_ms,
             "keep_ms": topic.kept_ms,
             "keep_bytes": topic.keep_bytes,
+            "compact": topic.is_compacted,
             "order_config": order_config(topic, self._tables.node) if topic.is_ordered else "",
             "warnings": warnings_of(topic, unread=hidden),
         }
@@ -253,6 +254,7 @@ def wish_of(asked: TopicFields) -> TopicWish:
         asked.keep_ms,
         asked.keep_bytes,
         asked.message_type,
+        asked.compact,
     )
 
 

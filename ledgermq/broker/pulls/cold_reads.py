@@ -7,10 +7,12 @@ an answer is refused after a while; the client asks again, and finds what was re
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from struct import Struct
 from typing import NamedTuple, Protocol
 
 import zmq
@@ -18,6 +20,7 @@ import zmq
 from ledgermq.broker.callers import Client
 from ledgermq.broker.pulls.asked_once import AskedOnce, MakeQuestion
 from ledgermq.broker.pulls.pull_answers import Held
+from ledgermq.formats.records.message import QUEUE_OFFSET_AT
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.zmq_flags import NOBLOCK
@@ -47,6 +50,8 @@ from ledgermq.wire.cold_frames import (
 )
 
 logger = logging.getLogger(__name__)
+
+_QUEUE_OFFSET = Struct(">q")
 
 BEHIND_ALL = 2**62
 """A queue offset behind all others: where a queue goes on of which no piece has more."""
@@ -127,8 +132,12 @@ class _Place(NamedTuple):
         )
 
 
-def _stretch(first: int, found: ColdMessage) -> ColdStretch:
-    """What an answer gives of a queue from ``first`` on."""
+def _stretch(first: int, offset: int, found: ColdMessage) -> ColdStretch:
+    """What an answer gives of a queue from ``offset`` on, as far as messages follow one another.
+
+    Args:
+        first: offset that was asked for.
+    """
     if isinstance(found, ColdNothing):
         return ColdStretch(first, BEHIND_ALL if found.next_offset < 0 else found.next_offset, [])
     assert isinstance(found, ColdRecords), found
@@ -136,7 +145,22 @@ def _stretch(first: int, found: ColdMessage) -> ColdStretch:
     payload = memoryview(found.payload)
     places = zip(starts.tolist(), sizes.tolist(), strict=True)
     records = [payload[start : start + size] for start, size in places]
-    return ColdStretch(first, found.next_offset, records)
+    if _offset_of(records[-1]) == first + len(records) - 1:
+        return ColdStretch(first, found.next_offset, records)
+    # Some were dropped out of the pieces.
+    offsets = list(map(_offset_of, records))
+    at = bisect_left(offsets, offset)
+    if at == len(offsets) or offsets[at] > offset:
+        return ColdStretch(offset, offsets[at] if at < len(offsets) else found.next_offset, [])
+    end = at + 1
+    while end < len(offsets) and offsets[end] == offsets[end - 1] + 1:
+        end += 1
+    return ColdStretch(offset, offsets[end - 1] + 1, records[at:end])
+
+
+def _offset_of(record: memoryview) -> int:
+    offset: int = _QUEUE_OFFSET.unpack_from(record, QUEUE_OFFSET_AT)[0]
+    return offset
 
 
 class ColdLine(Protocol):
@@ -336,19 +360,18 @@ class ColdReads:
             ColdAwayError: they are not here yet; they are asked for, and given to who asks again.
             LedgerError: the cold process could not tell.
         """
-        for place, known in self._stretches.answers():
+        for place, answer in self._stretches.answers():
             if place.queue == queue and place.offset <= offset:
-                found = _stretch(place.offset, known)
+                found = _stretch(place.offset, offset, answer)
                 if offset < found.end:
                     self._stretches.touch(place)
                     break
         else:
             place = _Place(queue, offset)
-            found = _stretch(
-                offset, self._stretches.get(place, place.question(floor), self._settings.wait_ms)
-            )
-        if found.records and found.end < log_first:
-            ahead = _Place(queue, found.end)
+            answer = self._stretches.get(place, place.question(floor), self._settings.wait_ms)
+            found = _stretch(offset, offset, answer)
+        if isinstance(answer, ColdRecords) and answer.next_offset < log_first:
+            ahead = _Place(queue, answer.next_offset)
             self._stretches.want(ahead, ahead.question(floor), self._settings.wait_ms)
         return found
 

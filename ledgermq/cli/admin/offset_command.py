@@ -7,6 +7,7 @@ from functools import partial
 
 from ledgermq.cli.admin.group_command import print_lag
 from ledgermq.cli.late_command import LateCommand, Run
+from ledgermq.cli.live_options import add_live_options
 from ledgermq.cli.node_verbs import add_command, add_verb
 from ledgermq.cli.output import print_table, tell
 from ledgermq.cli.verb_options import add_options
@@ -58,6 +59,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--from", dest="place", metavar="PLACE",
         help="where the pieces are that tell what was (ledgermq piece seal)",
     )  # fmt: skip
+    add_live_options(show)
     asks_node: Run = show.get_default("func")
     show.set_defaults(func=partial(_show_any, asks_node))
     reset.add_argument("group", metavar="GROUP")
@@ -100,8 +102,12 @@ def _show_any(asks_node: Run, arguments: argparse.Namespace) -> int:
     """What a group has consumed, as the node says; or what it had, as pieces do."""
     if arguments.as_of is not None:
         return LateCommand("spark.pieces", "show_offsets")(arguments)
-    if arguments.place is not None:
-        raise ConfigError("--from is for --as-of", place=arguments.place)
+    for option in ("from", "store", "runtime-dir", "self-id"):
+        value = (
+            arguments.place if option == "from" else getattr(arguments, option.replace("-", "_"))
+        )
+        if value is not None:
+            raise ConfigError(f"--{option} is for --as-of", given=str(value))
     return asks_node(arguments)
 
 

@@ -59,6 +59,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "topic alter orders --perm r          # producers are refused",
             "topic alter orders --deduplication-window 10m",
             "topic alter orders --keep 2y         # in pieces: see ledgermq piece prune",
+            "topic alter prices --compact on      # in pieces: of each key the newest message",
             "topic alter orders --write-queues 4  # fewer queues: first this,",
             "topic alter orders --read-queues 4   # and this when all is consumed",
         ],
@@ -237,11 +238,12 @@ _PARSERS = {
 
 
 def _kept(settings: TopicSettings) -> str:
+    of_keys = ", of each key the newest message" if settings.compact else ""
     if not settings.keep_ms and not settings.keep_bytes:
-        return "for ever"
+        return f"for ever{of_keys}"
     age = duration_text(settings.keep_ms, units=LONG_UNITS_MS)
     size = size_text(settings.keep_bytes) if settings.keep_bytes else "-"
-    return f"for {age}, at most {size}" if settings.keep_bytes else f"for {age}"
+    return f"for {age}{f', at most {size}' if settings.keep_bytes else ''}{of_keys}"
 
 
 def _unique_ids(window_ms: int) -> str:

@@ -1,19 +1,65 @@
-"""Tables of the broker out of pieces: as of any moment, by the log's own snapshots and commands."""
+"""Tables of the broker out of pieces: as of any moment, by the log's own snapshots and commands;
+and out of the live log behind them, where a store is named.
+"""
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from ledgermq.daemon.backup_source import committed_position
 from ledgermq.formats.config_json import encode_document
 from ledgermq.formats.records.message import decode_message
 from ledgermq.formats.records.properties import TAGS, decode_properties
-from ledgermq.model.errors import MessageUnknownError
+from ledgermq.model.errors import ConfigError, MessageUnknownError
 from ledgermq.model.names.system_topics import PART_PROPERTY
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
-from ledgermq.pipeline.pieces.moments import Moment, snapshots_before, state_records
+from ledgermq.pipeline.pieces.live_place import LivePlace, told_end
+from ledgermq.pipeline.pieces.moments import (
+    Moment,
+    moment_as_told,
+    snapshots_before,
+    state_records,
+)
 from ledgermq.pipeline.pieces.piece_file import PieceRecord
 from ledgermq.pipeline.pieces.piece_places import place_at
 from ledgermq.pipeline.pieces.piece_repository import PieceRepository
+from ledgermq.pipeline.source.file_source import steady
 from ledgermq.rules.state.state_tables import OWN_FILES
 from ledgermq.rules.state.tables_as_of import StateMessage, TablesAsOf, no_snapshot, replayed
+from ledgermq.store.log_reader import LogReader
+from ledgermq.store.store_directory import open_directory
+
+AS_OF = "--as-of"
+
+
+@contextmanager
+def queues_then(arguments: argparse.Namespace) -> Iterator[tuple[ColdQueues, Moment]]:
+    """The queues of a place of pieces, with a store's log behind them where the options name one,
+    and the moment that they say.
+
+    Raises:
+        ConfigError: the options name no moment, or nothing goes so far, or the store is another
+            log's.
+        CorruptLogError, StorageError: pieces or log cannot be read.
+    """
+    place = place_at(arguments.place)
+    queues = ColdQueues(place, is_sealed=True)
+    if arguments.store is None:
+        if arguments.runtime_dir is not None or arguments.self_id is not None:
+            raise ConfigError("--runtime-dir and --self-id are of a store: say --store DIR")
+        yield moment_as_told(queues, arguments.as_of, option=AS_OF)
+        return
+    directory = open_directory(arguments.store, self_id=arguments.self_id)
+    runtime = arguments.runtime_dir
+
+    def committed(reader: LogReader) -> int:
+        return told_end(reader) if runtime is None else committed_position(directory, runtime)
+
+    with closing(steady(lambda: LogReader(directory))) as reader:
+        live = LivePlace(place, reader, committed)
+        yield moment_as_told(queues, arguments.as_of, option=AS_OF, live=live)
 
 
 def tables_at(queues: ColdQueues, moment: Moment) -> TablesAsOf:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.live_options import add_live_options
 from ledgermq.cli.spark.piece_command import PLACE
 
 
@@ -13,16 +14,18 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = subparsers.add_parser(
         "explain",
         help="tell what a group had and had not consumed of a topic at a moment",
-        description="By sealed pieces alone: topics, groups and offsets are those of that very"
-        " entry, and a queue ends where it ended then.",
+        description="By sealed pieces, and by a store's log behind them: topics, groups and offsets"
+        " are those of that very entry, and a queue ends where it ended then.",
         epilog="examples:\n"
         "  ledgermq explain billing orders --as-of 2026-11-29T14:05 --from s3://archive/orders-a\n"
-        "  ledgermq explain billing orders --as-of index=1840233 --from /srv/pieces",
+        "  ledgermq explain billing orders --as-of index=1840233 --from /srv/pieces \\\n"
+        "      --store /var/lib/ledgermq --runtime-dir /run/ledgermq",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("group", metavar="GROUP")
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--as-of", required=True, metavar="WHEN", help="a time, or index=N")
     parser.add_argument("--from", dest="place", required=True, metavar="PLACE", help=PLACE)
+    add_live_options(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(func=LateCommand("spark.explained", "explain_group"))

@@ -1,4 +1,6 @@
-"""Explanation of a group at a moment, out of pieces: what it had consumed of a topic, and not."""
+"""Explanation of a group at a moment, out of pieces and the log behind them: what it had consumed
+of a topic, and not.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,11 @@ import argparse
 from typing import NamedTuple
 
 from ledgermq.cli.output import print_table, tell, time_text
-from ledgermq.cli.spark.cold_tables import tables_at
-from ledgermq.cli.spark.pieces import AS_OF
+from ledgermq.cli.spark.cold_tables import queues_then, tables_at
 from ledgermq.formats.records.message import decode_message
 from ledgermq.model.errors import ConfigError, MessageUnknownError
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
-from ledgermq.pipeline.pieces.moments import Moment, end_at, moment_as_told
-from ledgermq.pipeline.pieces.piece_places import place_at
+from ledgermq.pipeline.pieces.moments import Moment, end_at
 
 
 class ExplainedQueue(NamedTuple):
@@ -37,8 +37,11 @@ class ExplainedQueue(NamedTuple):
 
 def explain_group(arguments: argparse.Namespace) -> int:
     """Tell what a group had consumed of a topic, and what it had not."""
-    queues = ColdQueues(place_at(arguments.place), is_sealed=True)
-    moment = moment_as_told(queues, arguments.as_of, option=AS_OF)
+    with queues_then(arguments) as (queues, moment):
+        return _explain(queues, moment, arguments)
+
+
+def _explain(queues: ColdQueues, moment: Moment, arguments: argparse.Namespace) -> int:
     group, topic = arguments.group, arguments.topic
     state = tables_at(queues, moment).state
     row = state.topics.get(topic)

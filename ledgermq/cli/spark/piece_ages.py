@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ledgermq.cli.durations import parse_age
 from ledgermq.cli.output import print_table, tell
@@ -14,20 +14,31 @@ from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.units import MIB
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
 from ledgermq.pipeline.pieces.moments import Moment
+from ledgermq.pipeline.pieces.piece_compaction import superseded_in
 from ledgermq.pipeline.pieces.piece_manifest import PieceManifest
 from ledgermq.pipeline.pieces.piece_places import place_at
-from ledgermq.pipeline.pieces.piece_retention import Expired, TopicAge, drop_expired, expired_in
+from ledgermq.pipeline.pieces.piece_retention import Expired, TopicAge, drop, expired_in, merged
+from ledgermq.rules.tables.topics import Topic
 from ledgermq.store.steady_time import confirmed_ms
 
 ANY_REST = "*"
 
 
 class TopicAges:
-    """How old messages get, by topic: as its own settings say, or the rule for its name."""
+    """How old messages get, by topic: as its own settings say, or the rule for its name.
 
-    def __init__(self, own: Mapping[str, TopicAge], rules: Mapping[str, int]) -> None:
+    Attributes:
+        compacted: topics of whose keys the newest messages stay alone.
+    """
+
+    def __init__(self, topics: Iterable[Topic], rules: Mapping[str, int]) -> None:
         """Rules are ages in ms by a topic's name, or by the begin of names and ``*``."""
-        self._own = own
+        self._own: dict[str, TopicAge] = {}
+        self.compacted: list[str] = []
+        for topic in topics:
+            self._own[topic.name] = TopicAge(topic.kept_ms, topic.keep_bytes)
+            if topic.is_compacted and topic.name != SYSTEM_TOPIC:
+                self.compacted.append(topic.name)
         self._rules = rules
 
     def of(self, topic: str) -> TopicAge:
@@ -50,15 +61,26 @@ def prune_pieces(arguments: argparse.Namespace) -> int:
     """Drop what is beyond its topic's age."""
     place = place_at(arguments.place)
     queues = ColdQueues(place)
-    ages = TopicAges(_own_ages(queues, has_rules=bool(arguments.keep)), _rules(arguments.keep))
+    ages = TopicAges(_topics(queues, has_rules=bool(arguments.keep)), _rules(arguments.keep))
+    tombstones_ms = parse_age(arguments.tombstones, "--tombstones")
     now_ms = confirmed_ms(_newest_ms(queues.manifest))
     repository = repository_at(arguments.place, None)
     before = repository.prunable_end()
+
+    def find(manifest: PieceManifest) -> list[Expired]:
+        superseded = superseded_in(
+            place,
+            manifest,
+            ages.compacted,
+            tombstones_before_ms=now_ms - tombstones_ms,
+            before=before,
+        )
+        return merged(expired_in(manifest, ages.of, now_ms=now_ms, before=before), superseded)
+
     if arguments.dry_run:
-        found = expired_in(queues.manifest, ages.of, now_ms=now_ms, before=before)
-        return _tell_plan(arguments, found)
+        return _tell_plan(arguments, find(queues.manifest))
     with ProgressLine("MiB of pieces looked through") as line:
-        done = drop_expired(place, ages.of, now_ms=now_ms, before=before, told=line.show_bytes)
+        done = drop(place, find, told=line.show_bytes)
     repository.refresh()
     tables = repository.delete_useless_tables()
     records, sizes = sum(done.records.values()), sum(done.log_bytes.values())
@@ -67,7 +89,8 @@ def prune_pieces(arguments: argparse.Namespace) -> int:
         f" {sizes / MIB:,.1f} MiB of the log, went out of {done.rewritten + done.dropped} pieces,"
         f" {done.dropped} of them as a whole; {done.freed / MIB:,.1f} MiB are free"
     )
-    return tell(arguments, {**done._asdict(), "tables": tables}, text)
+    told = {name: one for name, one in done._asdict().items() if name != "notes"}
+    return tell(arguments, {**told, "tables": tables}, text)
 
 
 def _tell_plan(arguments: argparse.Namespace, found: list[Expired]) -> int:
@@ -80,7 +103,12 @@ def _tell_plan(arguments: argparse.Namespace, found: list[Expired]) -> int:
         }
         for one in found
         for topic in one.topics
+    ] + [
+        {"start": one.row.start, "end": one.row.end, "topic": topic, "messages": len(places)}
+        for one in found
+        for topic, places in one.thinned.items()
     ]
+    rows.sort(key=lambda row: (row["start"], row["topic"]))
     texts = [[str(value) for value in row.values()] for row in rows]
     names = ["start", "end", "topic", "messages"]
     if not rows:
@@ -88,16 +116,15 @@ def _tell_plan(arguments: argparse.Namespace, found: list[Expired]) -> int:
     return tell(arguments, rows, lambda: print_table(names, texts))
 
 
-def _own_ages(queues: ColdQueues, *, has_rules: bool) -> dict[str, TopicAge]:
-    """What topics say as of the last entry that is sealed."""
+def _topics(queues: ColdQueues, *, has_rules: bool) -> list[Topic]:
+    """The topics as of the last entry that is sealed, with what they say."""
     try:
-        topics = tables_at(queues, Moment()).state.topics
+        return list(tables_at(queues, Moment()).state.topics)
     except MessageUnknownError:
         # Of a log that none of our brokers has led there are the rules alone.
         if has_rules or not queues.manifest.rows:
-            return {}
+            return []
         raise
-    return {topic.name: TopicAge(topic.kept_ms, topic.keep_bytes) for topic in topics}
 
 
 def _newest_ms(manifest: PieceManifest) -> int:

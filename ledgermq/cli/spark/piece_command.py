@@ -85,7 +85,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help=f"at most N messages (default: {MESSAGES_DEFAULT})",
     )
     read.set_defaults(func=LateCommand("spark.pieces", "read_messages"))
-    for verb in (seal, list_, verify, mend, read, _add_prune(verbs)):
+    for verb in (seal, list_, verify, mend, read, _add_prune(verbs), _add_delete(verbs)):
         verb.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -94,10 +94,11 @@ def _add_prune(
 ) -> argparse.ArgumentParser:
     prune = verbs.add_parser(
         "prune",
-        help="drop what is older than its topic is kept, topic by topic",
+        help="drop what is older than its topic is kept, and what keys have no more",
         description="A topic is kept as long as topic create or alter --keep and --keep-bytes have"
         " said by the last entry that is sealed, else as long as --keep says; without either for"
-        " ever. Only what is wholly beyond that in a piece goes, and nothing of the last piece.",
+        " ever. Only what is wholly beyond that in a piece goes, and nothing of the last piece. Of"
+        " topics with --compact the newest message of each key of a queue stays.",
         epilog="examples:\n"
         "  ledgermq piece prune s3://archive/orders-a --dry-run\n"
         "  ledgermq piece prune /srv/pieces --keep 'audit.*=10y' --keep '*=90d'",
@@ -112,7 +113,41 @@ def _add_prune(
         help="for a topic that says nothing itself, or for names that begin so: 'audit.*=2y'",
     )
     prune.add_argument(
+        "--tombstones",
+        default="1d",
+        metavar="AGE",
+        help="so old gets a message without a body, which ends its key (default: 1d)",
+    )
+    prune.add_argument(
         "--dry-run", action="store_true", help="tell what would go, and change nothing"
     )
     prune.set_defaults(func=LateCommand("spark.piece_ages", "prune_pieces"))
     return prune
+
+
+def _add_delete(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> argparse.ArgumentParser:
+    delete = verbs.add_parser(
+        "delete",
+        help="have one message, or all with a key, in no piece any more",
+        description="Pieces are written anew without them, and a note says what went of which"
+        " piece, with digests before and after; verify compares it. The log of a node goes by its"
+        " own age. Exit status 1: some are in pieces that stay as they are until more is sealed.",
+        epilog="examples:\n"
+        "  ledgermq piece delete orders 3 1200 --from s3://archive/orders-a --reason 'case 17'\n"
+        "  ledgermq piece delete orders --key 4711 --from /srv/pieces --dry-run",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    delete.add_argument("topic", metavar="TOPIC")
+    delete.add_argument("queue", metavar="QUEUE", type=int, nargs="?")
+    delete.add_argument("offset", metavar="OFFSET", type=int, nargs="?")
+    delete.add_argument("--from", dest="place", required=True, metavar="PLACE", help=PLACE)
+    delete.add_argument("--key", metavar="KEY", help="with this key, or this id of their client's")
+    delete.add_argument("--reason", default="", metavar="TEXT", help="for the note")
+    delete.add_argument(
+        "--dry-run", action="store_true", help="tell how many would go, and change nothing"
+    )
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    delete.set_defaults(func=LateCommand("spark.piece_deletion", "delete_messages"))
+    return delete

@@ -14,7 +14,7 @@ from ledgermq.buckets.bucket_address import is_address
 from ledgermq.cli.message_text import preview
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.cli.spark.cold_tables import tables_at
+from ledgermq.cli.spark.cold_tables import queues_then, tables_at
 from ledgermq.cli.store.backup_stream_command import counted
 from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.client.core.received import ReceivedMessage
@@ -29,14 +29,12 @@ from ledgermq.model.instants import parse_time
 from ledgermq.model.units import MIB
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
 from ledgermq.pipeline.pieces.log_sealing import Sealed, rebuild_manifest, seal_log
-from ledgermq.pipeline.pieces.moments import moment_as_told
 from ledgermq.pipeline.pieces.piece_file import PieceRecord
+from ledgermq.pipeline.pieces.piece_notes import check_notes
 from ledgermq.pipeline.pieces.piece_places import place_at
 from ledgermq.pipeline.pieces.piece_repository import PieceRepository
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import StoreDirectory, open_directory
-
-AS_OF = "--as-of"
 
 
 def seal_store(arguments: argparse.Namespace) -> int:
@@ -143,15 +141,19 @@ def list_pieces(arguments: argparse.Namespace) -> int:
 def verify_pieces(arguments: argparse.Namespace) -> int:
     """Read all pieces of a manifest, and compare every record."""
     queues = ColdQueues(place_at(arguments.place), cache_bytes=0, is_sealed=True)
-    records = 0
+    records, deleted = 0, 0
+    place = place_at(arguments.place)
     with ProgressLine("MiB read") as line:
         told = counted(line, sum(row.size for row in queues.manifest.rows))
         for row in queues.manifest.rows:
-            records += queues.piece(row).verify()
+            piece = queues.piece(row)
+            records += piece.verify()
+            deleted += check_notes(place, row, piece)
             told(row.size)
     pieces = len(queues.manifest.rows)
-    text = f"{pieces:,} pieces with {records:,} records are what was sealed"
-    return tell(arguments, {"pieces": pieces, "records": records}, text)
+    noted = f"; {deleted:,} were deleted, as notes say" if deleted else ""
+    text = f"{pieces:,} pieces with {records:,} records are what was sealed{noted}"
+    return tell(arguments, {"pieces": pieces, "records": records, "deleted": deleted}, text)
 
 
 def make_manifest(arguments: argparse.Namespace) -> int:
@@ -198,8 +200,8 @@ def show_offsets(arguments: argparse.Namespace) -> int:
     """Tell what a group had consumed at a moment."""
     if arguments.place is None:
         raise ConfigError("--as-of is told out of pieces: say --from PLACE")
-    queues = ColdQueues(place_at(arguments.place), is_sealed=True)
-    found = tables_at(queues, moment_as_told(queues, arguments.as_of, option=AS_OF))
+    with queues_then(arguments) as (queues, moment):
+        found = tables_at(queues, moment)
     rows = [
         {"topic": owner.topic, "queue": queue, "committed": offset}
         for owner, offsets in found.state.offsets.of_group(arguments.group)

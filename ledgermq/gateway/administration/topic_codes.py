@@ -12,14 +12,14 @@ from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
-from ledgermq.model.names.message_types import UNSPECIFIED
+from ledgermq.model.names.message_types import ATTRIBUTES, MESSAGE_TYPE, UNSPECIFIED
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.rights import Right
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import flag, int32, int64, json_field, objects_in, text
-from ledgermq.rules.tables.topics import Topic
+from ledgermq.rules.tables.topics import CLEANUP_POLICY, COMPACTION, Topic
 from ledgermq.verbs.needs import ANY
 
 KIND_SIZE_MAX = 64
@@ -63,7 +63,7 @@ class TopicCodes(PortPart):
             arguments["filter_type"] = filter_type
         if flag(fields, "order"):
             arguments["order"] = True
-        arguments |= _message_type(attributes_of(fields.get("attributes", "")))
+        arguments |= _obeyed(attributes_of(fields.get("attributes", "")))
         self._changes.ask(asked, *self._change_of(arguments))
 
     def _put_all(self, asked: Asked) -> None:
@@ -89,7 +89,14 @@ class TopicCodes(PortPart):
 
     def _one(self, asked: Asked) -> Command:
         """One topic (``TopicConfigAndQueueMapping``); it has no mapping of static topics."""
-        fields = shown_fields(topic_of(asked, self._tables))
+        topic = topic_of(asked, self._tables)
+        fields = shown_fields(topic)
+        if topic.compact:
+            known = fields.get(ATTRIBUTES)
+            fields[ATTRIBUTES] = {
+                **(known if isinstance(known, Mapping) else {}),
+                CLEANUP_POLICY: COMPACTION,
+            }
         return asked.command.reply(body=encode_body(fields))
 
     def _stats(self, asked: Asked) -> Command:
@@ -136,7 +143,7 @@ def _wish(fields: Mapping[str, object]) -> dict[str, object]:
     if json_field(fields, "order", bool, False):
         wish["order"] = True
     attributes = fields.get("attributes")
-    return wish | _message_type(attributes if isinstance(attributes, Mapping) else {})
+    return wish | _obeyed(attributes if isinstance(attributes, Mapping) else {})
 
 
 def attributes_of(text: str) -> dict[str, str]:
@@ -145,14 +152,23 @@ def attributes_of(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _message_type(attributes: Mapping[str, object]) -> dict[str, object]:
-    """The argument for the one attribute of a topic that means something here; others are not
-    kept.
-    """
+def _obeyed(attributes: Mapping[str, object]) -> dict[str, object]:
+    """The arguments for the attributes of a topic that mean something here; others are not kept."""
+    found: dict[str, object] = {}
     if "-message.type" in attributes:
-        return {"message_type": UNSPECIFIED}
-    kind = attributes.get("+message.type", attributes.get("message.type"))
-    return {} if kind is None else {"message_type": str(kind)[:KIND_SIZE_MAX].upper()}
+        found["message_type"] = UNSPECIFIED
+    elif (kind := _said(attributes, MESSAGE_TYPE)) is not None:
+        found["message_type"] = kind[:KIND_SIZE_MAX].upper()
+    if f"-{CLEANUP_POLICY}" in attributes:
+        found["compact"] = False
+    elif (policy := _said(attributes, CLEANUP_POLICY)) is not None:
+        found["compact"] = policy.upper() == COMPACTION
+    return found
+
+
+def _said(attributes: Mapping[str, object], name: str) -> str | None:
+    value = attributes.get(f"+{name}", attributes.get(name))
+    return None if value is None else str(value)
 
 
 def topic_of(asked: Asked, tables: BrokerTables) -> Topic:

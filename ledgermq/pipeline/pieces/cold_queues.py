@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.pipeline.pieces.piece_file import PieceFile, PieceRecord, following
-from ledgermq.pipeline.pieces.piece_footer import SealedRun
+from ledgermq.pipeline.pieces.piece_footer import QueueStretch, SealedRun
 from ledgermq.pipeline.pieces.piece_manifest import (
     PieceManifest,
     PieceRow,
-    QueueStretch,
     read_manifest,
 )
 from ledgermq.pipeline.pieces.piece_places import ReadPlace
@@ -93,7 +92,8 @@ class ColdQueues:
         """The messages of a queue from ``offset`` on, to the last one that the pieces have.
 
         Of an offset that comes twice, as in a queue that RocketMQ has made anew, the last one
-        counts. The first message is there after two requests at most.
+        counts, and one that was dropped on purpose is passed over. The first message is there after
+        two requests at most.
 
         Raises:
             MessageUnknownError: the pieces have no such message, and later ones of the queue, or
@@ -116,8 +116,7 @@ class ColdQueues:
         found = self._stretches.get(QueueName(topic, queue_id), [])
         for one, first in following(found, offset, topic=topic, queue_id=queue_id):
             piece = self.piece(one.row)
-            within = piece.runs(topic, queue_id)
-            for run, begin in following(within, first, topic=topic, queue_id=queue_id):
+            for run, begin in piece.runs_from(topic, queue_id, first):
                 if begin < one.end:
                     yield piece, run, begin
 

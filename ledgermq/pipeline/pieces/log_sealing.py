@@ -26,6 +26,7 @@ from ledgermq.pipeline.pieces.piece_manifest import (
 from ledgermq.pipeline.pieces.piece_places import (
     MANIFEST,
     PIECES,
+    ReadPlace,
     SealedPlace,
     check_name,
     file_name,
@@ -34,6 +35,7 @@ from ledgermq.pipeline.pieces.piece_seal import (
     GROUP_LOG_BYTES,
     PIECE_LOG_BYTES,
     PIECE_RECORDS,
+    SealedPiece,
     seal_stretch,
 )
 from ledgermq.store.log_family import LogSpan
@@ -94,29 +96,20 @@ def seal_log(
     if not manifest.rows and place.names(PIECES):
         # It is lost, or a run has died before it: pieces from before the log's begin count, too.
         manifest = rebuild_manifest(place)
-    _check_same(place, manifest, reader)
+    check_same(place, manifest, reader)
     pieces, size, stored = 0, 0, 0
     gap = max(0, int(reader.first) - manifest.end) if manifest.rows else 0
     total = committed - max(int(reader.first), manifest.end)
-    for begin, end in _stretches(reader, manifest.end, committed):
-        span = reader.span(begin)
-        for first, last in _cuts(span, end, sizes):
-            name = f"{PIECES}/{file_name(first, last)}"
-            sealed = seal_stretch(
-                *(span.view, first - begin, last - begin),
-                header_size=span.header_size,
-                base=begin,
-                follows=manifest.end,
-                group_bytes=sizes.group_bytes,
-                file=str(span.path),
-            )
-            if place.put(name, sealed.parts):
-                row = row_of(sealed.footer, size=sealed.size, tail=sum(map(len, sealed.parts[3:])))
-            else:
-                row = _row_at(place, name)
-            manifest = add_row(place, row)
-            pieces, size, stored = pieces + 1, size + last - first, stored + row.size
-            told(size, total)
+    for cut in cuts_behind(reader, manifest.end, committed, sizes):
+        name = f"{PIECES}/{file_name(cut.begin, cut.end)}"
+        sealed = cut.sealed(follows=manifest.end)
+        if place.put(name, sealed.parts):
+            row = row_of(sealed.footer, size=sealed.size, tail=sealed.tail)
+        else:
+            row = _row_at(place, name)
+        manifest = add_row(place, row)
+        pieces, size, stored = pieces + 1, size + cut.end - cut.begin, stored + row.size
+        told(size, total)
     return Sealed(pieces, size, stored, manifest.end, gap)
 
 
@@ -149,20 +142,73 @@ def _row_at(place: SealedPlace, name: str) -> PieceRow:
     return row_of(piece.footer, size=ranges.size, tail=piece.tail)
 
 
-def _check_same(place: SealedPlace, manifest: PieceManifest, reader: LogReader) -> None:
-    """Refuse a log that has not the last record that it and the place should have."""
+def check_same(place: ReadPlace, manifest: PieceManifest, reader: LogReader) -> None:
+    """Refuse a log that has not the last record that it and the place should have.
+
+    Raises:
+        ConfigError: it has not.
+    """
     for row in reversed(manifest.rows):
         facts = row.facts
         if not facts.records:
             continue
         # Where it was deleted here, what is there now does not touch it.
         if reader.has_record(facts.last_at, facts.last_size, facts.last_crc) is False:
+            if facts.last_at + facts.last_size > reader.end:
+                # A member that is behind the one that has sealed: earlier pieces tell.
+                continue
             raise ConfigError(
                 "the log is not the one whose pieces are there: take another place for it",
                 place=place.as_text(),
                 position=facts.last_at,
             )
         return
+
+
+class LogCut(NamedTuple):
+    """A stretch of one file of the log that is to be a piece.
+
+    Attributes:
+        span: of that file, from where the part of it begins that is not sealed.
+        begin, end: positions of the stretch.
+        group_bytes: of the log in a row group.
+    """
+
+    span: LogSpan
+    begin: int
+    end: int
+    group_bytes: int
+
+    def sealed(self, *, follows: int) -> SealedPiece:
+        """The piece, in memory.
+
+        Raises:
+            ConfigError, CorruptLogError: as ``seal_stretch``.
+        """
+        base = int(self.span.start)
+        return seal_stretch(
+            *(self.span.view, self.begin - base, self.end - base),
+            header_size=self.span.header_size,
+            base=base,
+            follows=follows,
+            group_bytes=self.group_bytes,
+            file=str(self.span.path),
+        )
+
+
+def cuts_behind(
+    reader: LogReader, sealed: int, committed: int, sizes: SealSizes
+) -> Iterator[LogCut]:
+    """What of a log is to become pieces, from the position ``sealed`` to ``committed``, in order.
+
+    Raises:
+        CorruptLogError: something is no record.
+        StorageError: a file was deleted meanwhile.
+    """
+    for begin, end in _stretches(reader, sealed, committed):
+        span = reader.span(begin)
+        for first, last in _cuts(span, end, sizes):
+            yield LogCut(span, first, last, sizes.group_bytes)
 
 
 def _stretches(reader: LogReader, sealed: int, committed: int) -> Iterator[tuple[int, int]]:

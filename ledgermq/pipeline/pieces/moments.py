@@ -20,7 +20,9 @@ from ledgermq.model.names.system_topics import STATE_QUEUE_ID
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
 from ledgermq.pipeline.pieces.log_columns import milliseconds
 from ledgermq.pipeline.pieces.piece_file import PieceRecord
-from ledgermq.pipeline.pieces.piece_manifest import PieceRow, QueueStretch
+from ledgermq.pipeline.pieces.piece_footer import QueueStretch
+from ledgermq.pipeline.pieces.piece_manifest import PieceRow
+from ledgermq.pipeline.pieces.piece_places import ReadPlace
 
 INDEX_MARK = "index="
 
@@ -69,29 +71,57 @@ def moment_of(queues: ColdQueues, *, index: int | None, time_ms: int | None) -> 
     if time_ms is not None:
         return Moment(before=_first_later(queues, time_ms))
     if index is not None:
-        rows = queues.manifest.rows
-        has_entries = any(row.header_size for row in rows)
-        counted = [row for row in rows if row.header_size or not has_entries]
-        last = max((row.facts.last_index for row in counted), default=-1)
+        last, has_entries = _last_index(queues)
         if index > last:
             raise ConfigError("the pieces do not go so far", index=index, last=last)
         return Moment(last_index=index, has_entries=has_entries)
     return Moment()
 
 
-def moment_as_told(queues: ColdQueues, text: str, *, option: str) -> Moment:
-    """The moment that ``text`` says: ``index=N``, or a time.
+def moment_as_told(
+    queues: ColdQueues, text: str, *, option: str, live: ReadPlace | None = None
+) -> tuple[ColdQueues, Moment]:
+    """The moment that ``text`` says, ``index=N``, or a time; and the queues that have it.
+
+    Args:
+        live: the place of the same pieces, and of the log behind them, which is read where the
+            pieces do not go so far.
 
     Raises:
-        ConfigError: it says none, or the pieces do not go so far.
+        ConfigError: it says none, or nothing goes so far.
         CorruptLogError, StorageError: as ``moment_of``.
     """
+    index, time_ms = _parsed(text, option)
+    if live is not None and not _is_sealed(queues, index, time_ms):
+        queues = ColdQueues(live)
+    return queues, moment_of(queues, index=index, time_ms=time_ms)
+
+
+def _parsed(text: str, option: str) -> tuple[int | None, int | None]:
+    """Index and time, epoch ms, of which one is None."""
     if not text.startswith(INDEX_MARK):
-        return moment_of(queues, index=None, time_ms=parse_time(text, option))
+        return None, parse_time(text, option)
     number = text.removeprefix(INDEX_MARK)
     if not (number.isascii() and number.isdecimal()):
         raise ConfigError(f"{option} names no entry", given=text, allowed="index=N, or a time")
-    return moment_of(queues, index=int(number), time_ms=None)
+    return int(number), None
+
+
+def _is_sealed(queues: ColdQueues, index: int | None, time_ms: int | None) -> bool:
+    """Whether pieces alone know what was there then: for a time, something later is in them."""
+    if index is not None:
+        last, has_entries = _last_index(queues)
+        # A log that was upgraded since has entries, and what pieces know are positions.
+        return has_entries and index <= last
+    return time_ms is not None and _first_later(queues, time_ms) is not None
+
+
+def _last_index(queues: ColdQueues) -> tuple[int, bool]:
+    """Index of the last entry, and whether there are entries; else it is a position."""
+    rows = queues.manifest.rows
+    has_entries = any(row.header_size for row in rows)
+    counted = [row for row in rows if row.header_size or not has_entries]
+    return max((row.facts.last_index for row in counted), default=-1), has_entries
 
 
 def end_at(queues: ColdQueues, topic: str, queue_id: int, moment: Moment) -> int:
@@ -118,11 +148,15 @@ def end_at(queues: ColdQueues, topic: str, queue_id: int, moment: Moment) -> int
 def _end_within(
     queues: ColdQueues, topic: str, of: QueueStretch, moment: Moment, before: int
 ) -> int:
-    """Behind the last message of a stretch that was there; ``before`` where none was."""
+    """Behind the last message of a stretch that was there; ``before`` where none was.
+
+    Of messages that were dropped one by one nothing says when they came: the next one does.
+    """
     low, high = of.offset, of.end
     while low < high:
         middle = (low + high) // 2
-        if moment.has(next(queues.read(topic, of.queue_id, middle))):
+        record = next(queues.read(topic, of.queue_id, middle), None)
+        if record is not None and moment.has(record):
             low = middle + 1
         else:
             high = middle

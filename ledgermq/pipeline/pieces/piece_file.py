@@ -69,6 +69,19 @@ class Ranges(Protocol):
         ...
 
 
+class BytesRanges:
+    """``Ranges`` of a piece that is in memory."""
+
+    def __init__(self, content: bytes, name: str) -> None:
+        """All of the piece, and its name for errors."""
+        self._content = content
+        self.name = name
+        self.size = len(content)
+
+    def read(self, start: int, end: int) -> bytes:
+        return self._content[start:end]
+
+
 class PieceRecord(NamedTuple):
     """A record as it stands in the log.
 
@@ -198,9 +211,23 @@ class PieceFile:
             MessageUnknownError: it does not have this one, and later ones.
             CorruptLogError, StorageError: as ``group``.
         """
-        runs = self.runs(topic, queue_id)
-        for run, begin in following(runs, offset, topic=topic, queue_id=queue_id):
+        for run, begin in self.runs_from(topic, queue_id, offset):
             yield from self.records(self.rows(run, begin))
+
+    def runs_from(self, topic: str, queue_id: int, offset: int) -> Iterator[tuple[SealedRun, int]]:
+        """Those runs that have the messages of a queue from ``offset`` on, and from which offset on
+        they are wanted. What was dropped on purpose is passed over.
+
+        Raises:
+            MessageUnknownError: as ``queue``.
+        """
+        return following(
+            self.runs(topic, queue_id),
+            offset,
+            topic=topic,
+            queue_id=queue_id,
+            is_thinned=topic in self.footer.thinned,
+        )
 
     def rows(self, run: SealedRun, offset: int) -> pa.Table:
         """The rows of a run from a queue offset of it on, of which records can be made.
@@ -360,7 +387,7 @@ class PieceFile:
         places: list[tuple[int, int]] = []
 
         def look(number: int, table: pa.Table) -> None:
-            runs_of(table, number, found)
+            runs_of(table, number, found, thinned=footer.thinned)
             if footer.dropped.records:
                 sizes = pc.binary_length(log_bytes(table)).to_pylist()
                 places.extend(zip(table.column("physicalOffset").to_pylist(), sizes, strict=True))
@@ -418,10 +445,18 @@ class PieceFile:
         return content
 
 
-def rows_of(table: pa.Table, run: SealedRun, offset: int) -> pa.Table:
-    """Those rows of a group that are of a run, from a queue offset of it on."""
-    skipped = offset - run.offset
-    return table.slice(run.row + skipped, run.rows - skipped)
+def rows_of(table: pa.Table, run: SealedRun, offset: int, end: int | None = None) -> pa.Table:
+    """Those rows of a group that are of a run, from a queue offset of it on.
+
+    Args:
+        table: with ``queueOffset`` at least.
+        end: queue offset before which they are; None: to the run's end.
+    """
+    first, last = offset - run.offset, run.rows if end is None else end - run.offset
+    if run.span:
+        offsets = table.column("queueOffset").slice(run.row, run.rows).to_numpy()
+        first, last = np.searchsorted(offsets, (offset, run.end if end is None else end)).tolist()
+    return table.slice(run.row + first, max(0, min(last, run.rows) - first))
 
 
 class OffsetRange(Protocol):
@@ -438,13 +473,14 @@ Found = TypeVar("Found", bound=OffsetRange)
 
 
 def following(
-    found: Sequence[Found], offset: int, *, topic: str, queue_id: int
+    found: Sequence[Found], offset: int, *, topic: str, queue_id: int, is_thinned: bool = False
 ) -> Iterator[tuple[Found, int]]:
     """Those of ``found`` that have the messages of a queue from ``offset`` on, and from which
     offset on they are wanted.
 
     Args:
         found: in the order of the log.
+        is_thinned: what is in none of them is passed over.
 
     Raises:
         MessageUnknownError: a message is in none of them, and later ones are; says which.
@@ -455,6 +491,10 @@ def following(
             yield one, offset
             offset = one.end
         elif one.offset > offset:
+            if is_thinned:
+                yield one, one.offset
+                offset = one.end
+                continue
             raise MessageUnknownError(
                 "message of this queue is in no piece",
                 topic=topic,

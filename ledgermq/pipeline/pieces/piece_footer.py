@@ -12,7 +12,7 @@
 The trailer, big-endian:
 
     offset  size  field
-    0       2     version      1; 2 where rows were dropped
+    0       2     version      1; 2 where rows were dropped; 3 where some of a queue's were
     2       1     cipher       0: the piece is in the clear
     3       1     zero
     4       4     footer size  bytes in the file
@@ -31,6 +31,7 @@ what is ours in between. We go from the end to the trailer, by the size that Par
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -61,8 +62,9 @@ LOG_BYTES_MAX = 1 << 31
 _TRAILER = Struct(">HBBIIIIII4s8s")
 TRAILER_SIZE = _TRAILER.size
 _MAGIC = b"LMQSEAL1"
-_VERSION, _VERSION_DROPPED = 1, 2
+_VERSION, _VERSION_DROPPED, _VERSION_THINNED = 1, 2, 3
 _SUM_AT = 24
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 assert TRAILER_SIZE == 40
 
 
@@ -103,6 +105,8 @@ class SealedRun(NamedTuple):
     Attributes:
         offset: queue offset of the first one.
         row: of the first one in the group.
+        span: queue offsets from the first to behind the last one, where some in between were
+            dropped; 0: none was.
     """
 
     queue_id: int
@@ -112,11 +116,33 @@ class SealedRun(NamedTuple):
     rows: int
     min_ms: int
     max_ms: int
+    span: int = 0
 
     @property
     def end(self) -> int:
         """Queue offset behind the last one."""
-        return self.offset + self.rows
+        return self.offset + (self.span or self.rows)
+
+
+class QueueStretch(NamedTuple):
+    """Messages of a queue in a piece whose offsets follow one another, or did when the piece was
+    sealed; times are epoch ms.
+    """
+
+    queue_id: int
+    offset: int
+    end: int
+    min_ms: int
+    max_ms: int
+
+
+class PieceNote(NamedTuple):
+    """What was noted of the deletion of messages: the number of the run, and the digest of the file
+    that says it, in hexadecimal digits.
+    """
+
+    edition: int
+    digest: str
 
 
 class DroppedRows(NamedTuple):
@@ -144,6 +170,9 @@ class PieceFooter:
         rest: of the log behind the last record, compressed; ``rest_bytes`` of them.
         topic_bytes: that each topic's rows have in the log; empty in a piece of before 0.4.0.
         dropped: what it does not have any more.
+        thinned: by topic of which single messages were dropped: what there was of its queues. What
+            is in no run of them was dropped on purpose.
+        notes: of those whose deletion was noted, in their order.
     """
 
     start: int
@@ -159,6 +188,8 @@ class PieceFooter:
     filters: FilePart
     topic_bytes: Mapping[str, int] = field(default_factory=dict)
     dropped: DroppedRows = NOTHING_DROPPED
+    thinned: Mapping[str, tuple[QueueStretch, ...]] = field(default_factory=dict)
+    notes: tuple[PieceNote, ...] = ()
 
 
 class PieceEnd(NamedTuple):
@@ -183,14 +214,21 @@ def encode_footer(footer: PieceFooter, table: bytes | memoryview) -> tuple[bytes
         "facts": asdict(footer.facts),
         "follows": footer.follows,
         "groups": footer.groups,
-        "runs": footer.runs,
+        "runs": {
+            topic: [run if run.span else run[:-1] for run in runs]
+            for topic, runs in footer.runs.items()
+        },
         "snapshots": footer.snapshots,
         "rest": [*footer.rest, footer.rest_bytes],
         "filters": footer.filters,
         "topicBytes": footer.topic_bytes,
         **({"dropped": footer.dropped} if footer.dropped.records else {}),
+        **({"thinned": footer.thinned} if footer.thinned else {}),
+        **({"notes": footer.notes} if footer.notes else {}),
     }
     version = _VERSION_DROPPED if footer.dropped.records else _VERSION
+    if footer.thinned:
+        version = _VERSION_THINNED
     plain = json.dumps(document, separators=(",", ":")).encode()
     content = zlib.compress(plain)
 
@@ -232,7 +270,7 @@ def decode_trailer(content: bytes | memoryview, end: int, *, where: str) -> Piec
     )
     if own != _trailer_sum(content):
         raise damaged("trailer", where)
-    if version not in (_VERSION, _VERSION_DROPPED) or cipher:
+    if version not in (_VERSION, _VERSION_DROPPED, _VERSION_THINNED) or cipher:
         raise ConfigError("piece of a later version", file=where, version=version, cipher=cipher)
     at = end - TRAILER_SIZE - size
     if zero or any(zeros) or at < 4 or max(size, plain) > FOOTER_BYTES_MAX:
@@ -276,7 +314,8 @@ def _read(document: dict[str, list[object]]) -> PieceFooter:
     facts: object = document["facts"]
     runs: object = document["runs"]
     sizes: object = document.get("topicBytes", {})
-    if not isinstance(sizes, dict):
+    thinned: object = document.get("thinned", {})
+    if not isinstance(sizes, dict) or not isinstance(thinned, dict):
         raise TypeError("no object")
     if not isinstance(facts, dict) or not isinstance(runs, dict):
         raise TypeError("no object")
@@ -297,7 +336,21 @@ def _read(document: dict[str, list[object]]) -> PieceFooter:
         filters=FilePart(*_integers(document["filters"])),
         topic_bytes={topic: _integer(size) for topic, size in dict(sizes).items()},
         dropped=DroppedRows(*_integers(document.get("dropped", [0, 0]))),
+        thinned={
+            topic: tuple(QueueStretch(*_integers(row)) for row in rows)
+            for topic, rows in thinned.items()
+        },
+        notes=tuple(_note(row) for row in document.get("notes", [])),
     )
+
+
+def _note(value: object) -> PieceNote:
+    if not isinstance(value, list):
+        raise TypeError("no list")
+    edition, digest = value
+    if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
+        raise TypeError("no digest")
+    return PieceNote(_integer(edition), digest)
 
 
 def _integers(values: object) -> list[int]:
@@ -346,20 +399,30 @@ def _check(footer: PieceFooter, end: PieceEnd, where: str) -> None:
         and sum(footer.topic_bytes.values()) in (log_bytes, 0)
         and min(footer.rest.size, footer.filters.size, footer.rest_bytes) >= 0
         and list(footer.snapshots) == sorted(footer.snapshots)
-        and all(_are_runs(topic, runs, footer.groups) for topic, runs in footer.runs.items())
+        and all(_are_runs(topic, runs, footer) for topic, runs in footer.runs.items())
+        and all(_are_stretches(topic, found) for topic, found in footer.thinned.items())
+        and (bool(footer.dropped.records) or not (footer.thinned or footer.notes))
     )
     if not is_right:
         raise damaged("footer", where, reason="places or sizes cannot be")
 
 
-def _are_runs(topic: str, runs: tuple[SealedRun, ...], groups: tuple[SealedGroup, ...]) -> bool:
+def _are_runs(topic: str, runs: tuple[SealedRun, ...], footer: PieceFooter) -> bool:
+    is_thinned, groups = topic in footer.thinned, footer.groups
     return 0 < len(topic) <= STORED_TOPIC_SIZE_MAX and all(
         0 <= run.queue_id <= QUEUE_ID_MAX
         and 0 <= run.group < len(groups)
         and run.offset >= 0
         and run.row >= 0
         and 0 < run.rows <= groups[run.group].rows - run.row
+        and (run.span == 0 or (is_thinned and run.span > run.rows))
         for run in runs
+    )
+
+
+def _are_stretches(topic: str, found: tuple[QueueStretch, ...]) -> bool:
+    return 0 < len(topic) <= STORED_TOPIC_SIZE_MAX and all(
+        0 <= one.queue_id <= QUEUE_ID_MAX and 0 <= one.offset < one.end for one in found
     )
 
 

@@ -17,7 +17,7 @@ from ledgermq.conversion.stream.log_facts import StretchFacts
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.limits import QUEUE_ID_MAX
-from ledgermq.pipeline.pieces.piece_footer import PieceFooter
+from ledgermq.pipeline.pieces.piece_footer import PieceFooter, QueueStretch
 from ledgermq.pipeline.pieces.piece_places import (
     MANIFEST,
     PIECES,
@@ -32,16 +32,6 @@ PUT_TRIES = 16
 """How often a manifest is read anew because somebody else has replaced it meanwhile."""
 
 
-class QueueStretch(NamedTuple):
-    """Messages of a queue in a piece whose offsets follow one another; times are epoch ms."""
-
-    queue_id: int
-    offset: int
-    end: int
-    min_ms: int
-    max_ms: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceRow:
     """What the manifest says of a piece.
@@ -51,7 +41,8 @@ class PieceRow:
         header_size: of entries in it; 0 in a plain log.
         size: bytes of the file; ``tail`` of its footers.
         facts: of its records.
-        queues: by topic, in the order of queues and of the log.
+        queues: by topic, in the order of queues and of the log. What was dropped message by
+            message is among it.
         snapshots: as the footer has them.
         topic_bytes: as the footer has them.
         edition: of its file (``PieceName``).
@@ -169,7 +160,10 @@ def row_of(footer: PieceFooter, *, size: int, tail: int, edition: int = 0) -> Pi
         size=size,
         tail=tail,
         facts=footer.facts,
-        queues={topic: _stretches(footer, topic) for topic in sorted(footer.runs)},
+        queues={
+            topic: footer.thinned[topic] if topic in footer.thinned else _stretches(footer, topic)
+            for topic in sorted(footer.runs.keys() | footer.thinned.keys())
+        },
         snapshots=footer.snapshots,
         topic_bytes=footer.topic_bytes,
         edition=edition,
@@ -258,7 +252,7 @@ def change_manifest(
         wanted = change(found)
         if wanted == found:
             return found
-        if place.replace(MANIFEST, encode_document(_document(wanted)), over=version):
+        if place.replace(MANIFEST, encode_manifest(wanted), over=version):
             return wanted
     raise ConfigError("others keep on changing this place", place=place.as_text())
 
@@ -287,12 +281,17 @@ def replace_manifest(place: SealedPlace, rows: list[PieceRow]) -> PieceManifest:
         if row.start >= wanted.end:
             wanted = wanted.with_row(row)
     wanted = wanted._replace(edition=max((row.edition for row in rows), default=0))
-    content = encode_document(_document(wanted))
+    content = encode_manifest(wanted)
     if not place.replace(MANIFEST, content, over=found and found[1]):
         raise ConfigError(
             "another run seals into this place now: run it again", place=place.as_text()
         )
     return wanted
+
+
+def encode_manifest(manifest: PieceManifest) -> bytes:
+    """The document of a manifest."""
+    return encode_document(_document(manifest))
 
 
 def _document(manifest: PieceManifest) -> dict[str, object]:

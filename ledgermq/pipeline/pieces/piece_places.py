@@ -2,6 +2,7 @@
 
     PLACE/pieces/START-END.parquet            a piece: positions of the log that it has
     PLACE/pieces/START-END.EDITION.parquet    what is left of one of which rows were dropped
+    PLACE/notes/START-END.EDITION             what was dropped of it message by message
     PLACE/manifest                            which pieces there are, and what is in them
 
 A piece is put whole or not at all, and never written over. The manifest is the one document that is
@@ -29,11 +30,12 @@ from ledgermq.store.files.disk_sync import make_directories
 from ledgermq.store.files.small_file import read_file, replace_file
 
 MANIFEST = PIECES_MANIFEST
-PIECES = "pieces"
+PIECES, NOTES = "pieces", "notes"
 LEFT_FOR_S = 3_600
 """A file that is not whole and so old belongs to nobody any more."""
 
 _LOCK = ".lock"
+_SUFFIX = ".parquet"
 _NAME = re.compile(r"([0-9]{20})-([0-9]{20})(?:\.([1-9][0-9]{0,17}))?\.parquet")
 
 
@@ -278,6 +280,20 @@ def check_name(name: str, *, where: str) -> PieceName:
     raise CorruptLogError("no sealed piece has such a name", file=where, name=name)
 
 
+def check_note_name(name: str, *, where: str) -> PieceName:
+    """What the name of a note's file says: of which piece it is, and of which run.
+
+    Raises:
+        CorruptLogError: no note has such a name.
+    """
+    return check_name(name + _SUFFIX, where=where)
+
+
 def file_name(start: int, end: int, edition: int = 0) -> str:
     """Name of the file of a piece that has these positions."""
-    return f"{start:020d}-{end:020d}{f'.{edition}' if edition else ''}.parquet"
+    return f"{start:020d}-{end:020d}{f'.{edition}' if edition else ''}{_SUFFIX}"
+
+
+def note_name(start: int, end: int, edition: int) -> str:
+    """Name, in the place, of what the run ``edition`` has noted of a piece."""
+    return f"{NOTES}/{file_name(start, end, edition).removesuffix(_SUFFIX)}"

@@ -1,4 +1,5 @@
-"""Retention in a place of pieces, topic by topic: what is older than its topic's age is dropped.
+"""Retention in a place of pieces, topic by topic: what is older than its topic's age is dropped,
+and what else is found that is to go (``piece_compaction.py``).
 
 A piece is never written over. What is left of one is put under the name of another edition, and the
 manifest's row is replaced on the condition that nobody else has; then the file before is deleted.
@@ -11,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.formats.arrays import I64
+from ledgermq.formats.digest import content_digest
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.pipeline.pieces.log_columns import PIECE_SCHEMA, log_bytes, milliseconds
-from ledgermq.pipeline.pieces.piece_file import PieceFile
-from ledgermq.pipeline.pieces.piece_footer import DroppedRows
+from ledgermq.pipeline.pieces.piece_file import BytesRanges, PieceFile
+from ledgermq.pipeline.pieces.piece_footer import DroppedRows, PieceNote
 from ledgermq.pipeline.pieces.piece_manifest import (
     DroppedEnd,
     DroppedPart,
@@ -32,7 +35,22 @@ from ledgermq.pipeline.pieces.piece_manifest import (
     read_manifest,
     row_of,
 )
-from ledgermq.pipeline.pieces.piece_places import PIECES, SealedPlace, check_name
+from ledgermq.pipeline.pieces.piece_notes import (
+    Note,
+    NotedRecord,
+    NotedTopic,
+    digest_of,
+    records_in,
+)
+from ledgermq.pipeline.pieces.piece_places import (
+    NOTES,
+    PIECES,
+    PieceName,
+    SealedPlace,
+    check_name,
+    check_note_name,
+    note_name,
+)
 from ledgermq.pipeline.pieces.piece_seal import (
     GROUP_LOG_BYTES,
     SaidOfPiece,
@@ -53,11 +71,39 @@ class TopicAge(NamedTuple):
     keep_bytes: int = 0
 
 
+NO_POSITIONS: I64 = np.zeros(0, np.int64)
+
+
 class Expired(NamedTuple):
-    """What is to be dropped of a piece: of each topic what was stored before, epoch ms."""
+    """What is to be dropped of a piece.
+
+    Attributes:
+        topics: that go as a whole: of each what was stored before, epoch ms.
+        thinned: topics of which single messages go, and where their records begin in the log.
+        are_named: an operator has named these messages: the note names them, too.
+    """
 
     row: PieceRow
     topics: Mapping[str, int]
+    thinned: Mapping[str, I64] = MappingProxyType({})
+    are_named: bool = False
+
+    @property
+    def positions(self) -> I64:
+        """Where all records begin that go one by one."""
+        return np.concatenate([NO_POSITIONS, *self.thinned.values()])
+
+
+def merged(first: list[Expired], second: list[Expired]) -> list[Expired]:
+    """What is in either, oldest piece first. A topic that goes as a whole is not thinned."""
+    found = {one.row.start: one for one in first}
+    for one in second:
+        known = found.get(one.row.start, Expired(one.row, {}))
+        topics = {**known.topics, **one.topics}
+        thinned = {**known.thinned, **one.thinned}
+        kept = {topic: places for topic, places in thinned.items() if topic not in topics}
+        found[one.row.start] = Expired(one.row, topics, kept)
+    return sorted(found.values(), key=lambda one: one.row.start)
 
 
 class Pruned(NamedTuple):
@@ -68,6 +114,7 @@ class Pruned(NamedTuple):
         records, log_bytes: that went, by topic.
         freed: bytes of files that the place has less.
         swept: files that runs before had left.
+        notes: of what went message by message, of pieces of which something is left.
     """
 
     rewritten: int
@@ -76,6 +123,7 @@ class Pruned(NamedTuple):
     log_bytes: Mapping[str, int]
     freed: int
     swept: int
+    notes: tuple[Note, ...] = ()
 
 
 Told = Callable[[int, int], None]
@@ -105,14 +153,15 @@ def expired_in(
     """
     found: list[Expired] = []
     newer: Counter[str] = Counter()
-    for number, row in enumerate(reversed(manifest.rows)):
+    for number, row in reversed(list(enumerate(manifest.rows))):
         sizes = _bytes_of(row)
         topics = {}
-        is_fixed = not number or (before is not None and row.end > before)
-        for topic, stretches in () if is_fixed else row.queues.items():
+        may_go = droppable(manifest, number, before=before)
+        for topic, stretches in row.queues.items() if may_go else ():
             age = age_of(topic)
             since_ms = now_ms - age.keep_ms
-            if topic == SYSTEM_TOPIC:
+            is_empty = bool(row.topic_bytes) and topic not in row.topic_bytes
+            if topic == SYSTEM_TOPIC or is_empty:
                 continue
             if age.keep_bytes and newer[topic] >= age.keep_bytes:
                 topics[topic] = _ANY_TIME
@@ -122,6 +171,14 @@ def expired_in(
         if topics:
             found.append(Expired(row, topics))
     return found[::-1]
+
+
+def droppable(manifest: PieceManifest, number: int, *, before: int | None) -> bool:
+    """Whether anything of a piece may go: the last one stays as it is, for by it a log is known,
+    and so does what is behind ``before``, so that there is an entry to be restored.
+    """
+    is_last = number == len(manifest.rows) - 1
+    return not is_last and (before is None or manifest.rows[number].end <= before)
 
 
 def _bytes_of(row: PieceRow) -> dict[str, int]:
@@ -135,18 +192,18 @@ def _bytes_of(row: PieceRow) -> dict[str, int]:
     }
 
 
-def drop_expired(
+def drop(
     place: SealedPlace,
-    age_of: Callable[[str], TopicAge],
+    find: Callable[[PieceManifest], list[Expired]],
     *,
-    now_ms: int,
-    before: int | None = None,
+    reason: str = "",
     told: Told = lambda _done, _total: None,
 ) -> Pruned:
-    """Drop what is beyond its topic's age, and what runs before had left; durable on return.
+    """Drop what is found, oldest piece first, and what runs before had left; durable on return.
 
     Args:
-        now_ms, before: as ``expired_in``.
+        find: called again where somebody has changed the pieces meanwhile.
+        reason: for the notes of what goes message by message.
         told: bytes of pieces that were looked through so far, of how many.
 
     Raises:
@@ -155,60 +212,81 @@ def drop_expired(
         StorageError: the place refused.
     """
     place.clear_left()
-    manifest = read_manifest(place)
-    expired = expired_in(manifest, age_of, now_ms=now_ms, before=before)
-    if not expired and not _left_over(place, manifest):
+    before = read_manifest(place)
+    expired = find(before)
+    if not expired and not _left_over(place, before):
         return Pruned(0, 0, {}, {}, 0, 0)
     manifest = change_manifest(place, lambda found: found._replace(edition=found.edition + 1))
     # Whoever had begun before may not change a row any more: what it puts now counts for nothing.
     swept = _left_over(place, manifest)
     for name in swept:
         place.delete(name)
-    expired = expired_in(manifest, age_of, now_ms=now_ms, before=before)
+    if manifest.rows != before.rows:
+        expired = find(manifest)
     total, done = sum(one.row.size for one in expired), 0
-    records, sizes = Counter[str](), Counter[str]()
+    run = _Run(manifest.edition, reason, Counter(), Counter())
     changes: list[_RowChange] = []
     for batch in (expired[at : at + ROWS_AT_ONCE] for at in range(0, len(expired), ROWS_AT_ONCE)):
-        made = []
+        made: list[_RowChange] = []
         for one in batch:
-            made.append(_rewritten(place, one, manifest.edition, records, sizes))
+            change = _rewritten(place, one, run)
+            made += [] if change is None else [change]
             done += one.row.size
             told(done, total)
         _commit(place, made, manifest.edition)
         for change in made:
             place.delete(change.old.name)
+            for note in change.useless:
+                place.delete(note)
         changes += made
     left = [change.fresh.size for change in changes if change.fresh]
+    freed = sum(change.old.size for change in changes) - sum(left)
     return Pruned(
-        *(len(left), len(changes) - len(left), records, sizes, total - sum(left), len(swept))
+        *(len(left), len(changes) - len(left), run.records, run.sizes),
+        *(freed, len(swept)),
+        tuple(change.note for change in changes if change.note and change.fresh),
     )
 
 
+class _Run(NamedTuple):
+    """A run that drops: its number, what its notes say, and what went so far, by topic."""
+
+    edition: int
+    reason: str
+    records: Counter[str]
+    sizes: Counter[str]
+
+
 class _RowChange(NamedTuple):
-    """What becomes of a row of the manifest; ``fresh`` is None where nothing is left."""
+    """What becomes of a row of the manifest; ``fresh`` is None where nothing is left, and then
+    nobody names the notes in ``useless`` any more. ``note`` is of what went message by message.
+    """
 
     old: PieceRow
     fresh: PieceRow | None
     gone: DroppedPart
     ends: Mapping[str, Mapping[int, DroppedEnd]]
+    note: Note | None
+    useless: tuple[str, ...]
 
 
-def _rewritten(
-    place: SealedPlace,
-    expired: Expired,
-    edition: int,
-    records: Counter[str],
-    sizes: Counter[str],
-) -> _RowChange:
-    """Put what is left of a piece beside it; nobody knows of it yet."""
+def _rewritten(place: SealedPlace, expired: Expired, run: _Run) -> _RowChange | None:
+    """Put what is left of a piece beside it; nobody knows of it yet. None: all of it stays, as
+    where a run that died had dropped it, and the manifest was made anew since.
+    """
     old = expired.row
     piece = PieceFile(place.ranges(old.name, old.size), tail=old.tail)
-    kept = list(_kept(piece, expired.topics, records, sizes))
+    noted: dict[str, list[NotedRecord]] = {}
+    kept = list(_kept(piece, expired, run, noted))
+    if sum(table.num_rows for table, _ in kept) == sum(one.rows for one in piece.footer.groups):
+        return None
+    note = _note_of(expired, run, noted)
     fresh: PieceRow | None = None
     if kept:
-        sealed = _resealed(piece, kept)
-        tail = sum(map(len, sealed.parts[3:]))
-        fresh = row_of(sealed.footer, size=sealed.size, tail=tail, edition=edition)
+        # The note before the piece that names it.
+        named = () if note is None else (_put_note(place, note),)
+        sealed = _resealed(piece, kept, expired, named)
+        fresh = row_of(sealed.footer, size=sealed.size, tail=sealed.tail, edition=run.edition)
         if not place.put(fresh.name, sealed.parts):
             # It may be this very piece: an answer that was lost. Or a manifest was made anew, and
             # the number is that of a run before: the next one has another, and sweeps.
@@ -217,9 +295,43 @@ def _rewritten(
                 raise _outrun(place)
     ends = {
         topic: {one.queue_id: DroppedEnd(one.queue_id, old.end, one.end) for one in found}
-        for topic, found in ((topic, old.queues[topic]) for topic in expired.topics)
+        for topic, found in old.queues.items()
+        if topic in expired.topics or topic in expired.thinned
     }
-    return _RowChange(old, fresh, DroppedPart(piece.footer.follows, old.start, old.end), ends)
+    part = DroppedPart(piece.footer.follows, old.start, old.end)
+    notes = () if kept else piece.footer.notes
+    useless = tuple(note_name(old.start, old.end, one.edition) for one in notes)
+    return _RowChange(old, fresh, part, ends, note, useless)
+
+
+def _note_of(expired: Expired, run: _Run, noted: Mapping[str, list[NotedRecord]]) -> Note | None:
+    """What is to be noted of what goes message by message; ``noted`` has all of their topics."""
+    if not expired.thinned:
+        return None
+    topics = {}
+    for topic, places in expired.thinned.items():
+        positions, records = set(places.tolist()), noted.get(topic, [])
+        gone = tuple(one for one in records if one.position in positions)
+        left = [one for one in records if one.position not in positions]
+        topics[topic] = NotedTopic(
+            *(digest_of(records), digest_of(left), len(gone), gone if expired.are_named else None)
+        )
+    return Note(expired.row.start, expired.row.end, run.edition, run.reason, topics)
+
+
+def _put_note(place: SealedPlace, note: Note) -> PieceNote:
+    """Put a note that no piece names yet.
+
+    Raises:
+        ConfigError: another run has put another one there.
+    """
+    name, content = note_name(note.start, note.end, note.edition), note.encoded()
+    if not place.put(name, [content]):
+        # An answer that was lost, or a number that came twice, as of a piece.
+        there = place.document(name)
+        if there is None or there[0] != content:
+            raise _outrun(place)
+    return PieceNote(note.edition, content_digest(content).hex())
 
 
 def _commit(place: SealedPlace, changes: list[_RowChange], edition: int) -> None:
@@ -255,20 +367,27 @@ def _outrun(place: SealedPlace) -> ConfigError:
 
 
 def _kept(
-    piece: PieceFile, topics: Mapping[str, int], records: Counter[str], sizes: Counter[str]
+    piece: PieceFile, expired: Expired, run: _Run, noted: dict[str, list[NotedRecord]]
 ) -> Iterator[tuple[pa.Table, I64]]:
-    """The rows that stay, in groups, and their bytes in the log; what goes is counted."""
+    """The rows that stay, in groups, and their bytes in the log. What goes is counted; and of
+    topics of which single messages go ``noted`` gets all records.
+    """
     waiting: list[tuple[pa.Table, I64]] = []
+    positions = expired.positions
     for number in range(len(piece.footer.groups)):
         table = piece.group(number)
         lengths = _lengths(table)
         goes = np.zeros(table.num_rows, np.bool_)
         stored = milliseconds(table.column("storeTimestamp"))
-        for topic, before_ms in topics.items():
-            of_topic = pc.equal(table.column("topic"), topic).to_numpy() & (stored < before_ms)
-            records[topic] += int(of_topic.sum())
-            sizes[topic] += int(lengths[of_topic].sum())
+        is_single = np.isin(table.column("physicalOffset").to_numpy(), positions)
+        for topic in (*expired.topics, *expired.thinned):
+            is_old = stored < expired.topics[topic] if topic in expired.topics else is_single
+            of_topic = pc.equal(table.column("topic"), topic).to_numpy() & is_old
+            run.records[topic] += int(of_topic.sum())
+            run.sizes[topic] += int(lengths[of_topic].sum())
             goes |= of_topic
+            if topic in expired.thinned:
+                noted.setdefault(topic, []).extend(records_in(table, topic))
         table, lengths = table.filter(pa.array(~goes)), lengths[~goes]
         if not table.num_rows:
             continue
@@ -290,7 +409,12 @@ def _lengths(table: pa.Table) -> I64:
     return found
 
 
-def _resealed(piece: PieceFile, kept: list[tuple[pa.Table, I64]]) -> SealedPiece:
+def _resealed(
+    piece: PieceFile,
+    kept: list[tuple[pa.Table, I64]],
+    expired: Expired,
+    notes: tuple[PieceNote, ...],
+) -> SealedPiece:
     """What is left of a piece, read back and compared record by record.
 
     Raises:
@@ -302,26 +426,19 @@ def _resealed(piece: PieceFile, kept: list[tuple[pa.Table, I64]]) -> SealedPiece
     dropped = DroppedRows(
         footer.facts.records - records, footer.end - footer.start - footer.rest_bytes - left
     )
+    # What a queue had there: what is in no run of it was dropped on purpose.
+    thinned = {
+        topic: found for topic, found in footer.thinned.items() if topic not in expired.topics
+    } | {topic: expired.row.queues[topic] for topic in expired.thinned}
     said = SaidOfPiece(
-        *(footer.start, footer.end, footer.header_size, footer.facts, footer.follows), dropped
+        *(footer.start, footer.end, footer.header_size, footer.facts, footer.follows),
+        *(dropped, thinned, (*footer.notes, *notes)),
     )
     sealed = seal_tables(kept, said, rest=memoryview(piece.rest()))
-    made = PieceFile(_Made(b"".join(sealed.parts), piece.name))
+    made = PieceFile(BytesRanges(b"".join(sealed.parts), piece.name))
     if made.verify() != records:
         raise CorruptLogError("what is left of a piece has other records", file=piece.name)
     return sealed
-
-
-class _Made:
-    """``Ranges`` of a piece that is in memory yet."""
-
-    def __init__(self, content: bytes, name: str) -> None:
-        self._content = content
-        self.name = name
-        self.size = len(content)
-
-    def read(self, start: int, end: int) -> bytes:
-        return self._content[start:end]
 
 
 def _with_gone(gone: tuple[DroppedPart, ...], more: DroppedPart) -> tuple[DroppedPart, ...]:
@@ -355,13 +472,22 @@ def _left_over(place: SealedPlace, manifest: PieceManifest) -> list[str]:
     """
     named = {(row.start, row.end): row.edition for row in manifest.rows}
     starts = [one.start for one in manifest.gone]
+
+    def is_gone(one: PieceName) -> bool:
+        at = bisect_right(starts, one.start) - 1
+        is_there = (one.start, one.end) in named
+        return at >= 0 and one.end <= manifest.gone[at].end and not is_there
+
     found = []
     for name in place.names(PIECES):
         one = check_name(name, where=place.as_text(PIECES))
-        edition = named.get((one.start, one.end))
-        at = bisect_right(starts, one.start) - 1
-        is_gone = at >= 0 and one.end <= manifest.gone[at].end and edition is None
-        is_other = one.edition != (edition or 0) and one.edition <= manifest.edition
-        if is_gone or is_other:
+        edition = named.get((one.start, one.end), 0)
+        if is_gone(one) or edition != one.edition <= manifest.edition:
             found.append(f"{PIECES}/{name}")
+    for name in place.names(NOTES):
+        one = check_note_name(name, where=place.as_text(NOTES))
+        edition = named.get((one.start, one.end), one.edition)
+        # A piece names notes of its own run, and of runs before.
+        if is_gone(one) or edition < one.edition <= manifest.edition:
+            found.append(f"{NOTES}/{name}")
     return found

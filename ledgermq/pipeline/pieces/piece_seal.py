@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,8 @@ from ledgermq.pipeline.pieces.piece_footer import (
     DroppedRows,
     FilePart,
     PieceFooter,
+    PieceNote,
+    QueueStretch,
     SealedGroup,
     SealedRun,
     encode_footer,
@@ -76,6 +79,11 @@ class SealedPiece(NamedTuple):
     def size(self) -> int:
         """Bytes of the file."""
         return sum(map(len, self.parts))
+
+    @property
+    def tail(self) -> int:
+        """Bytes of both footers."""
+        return sum(map(len, self.parts[3:]))
 
 
 def seal_stretch(
@@ -145,7 +153,7 @@ def seal_tables(
                     *(*times_of(table), len(filters[-1])),
                 )
             )
-            runs_of(table, len(groups) - 1, runs)
+            runs_of(table, len(groups) - 1, runs, thinned=said.thinned)
             snapshots += _snapshots_in(table)
     return _assembled(
         memoryview(sink.getvalue()).cast("B"),
@@ -190,6 +198,8 @@ class SaidOfPiece(NamedTuple):
     facts: StretchFacts
     follows: int
     dropped: DroppedRows = NOTHING_DROPPED
+    thinned: Mapping[str, tuple[QueueStretch, ...]] = MappingProxyType({})
+    notes: tuple[PieceNote, ...] = ()
 
 
 def _assembled(
@@ -286,10 +296,19 @@ def times_of(table: pa.Table) -> tuple[int, int]:
     return int(times.min()), int(times.max())
 
 
-def runs_of(table: pa.Table, group: int, runs: dict[str, list[SealedRun]]) -> None:
+def runs_of(
+    table: pa.Table,
+    group: int,
+    runs: dict[str, list[SealedRun]],
+    *,
+    thinned: Collection[str] = (),
+) -> None:
     """Add to ``runs`` where the queues' messages are in the group.
 
     Records that never were in a queue, as prepared ones of RocketMQ, have no run.
+
+    Args:
+        thinned: topics of which single messages were dropped: a run goes on behind them.
     """
     topics = table.column("topic").combine_chunks().dictionary_encode()
     codes = topics.indices.to_numpy(zero_copy_only=False)
@@ -298,23 +317,25 @@ def runs_of(table: pa.Table, group: int, runs: dict[str, list[SealedRun]]) -> No
     flags = table.column("sysFlag").to_numpy() & 0xC
     is_queued = (flags != 0x4) & (flags != 0xC) & (queues >= 0) & (offsets >= 0)
     times = _times(table)
+    names = topics.dictionary.to_pylist()
+    steps = offsets[1:] - offsets[:-1]
+    has_holes = np.array([name in thinned for name in names], np.bool_)[codes[1:]]
     goes_on = (
         (codes[1:] == codes[:-1])
         & (queues[1:] == queues[:-1])
-        & (offsets[1:] == offsets[:-1] + 1)
+        & ((steps == 1) | (has_holes & (steps > 1)))
         & is_queued[1:]
         & is_queued[:-1]
     )
     firsts = np.concatenate(([0], np.flatnonzero(~goes_on) + 1))
-    names = topics.dictionary.to_pylist()
     for first, end in zip(firsts, np.append(firsts[1:], len(codes)), strict=True):
         if not is_queued[first]:
             continue
-        within = times[first:end]
+        within, span = times[first:end], int(offsets[end - 1] - offsets[first]) + 1
         runs.setdefault(names[codes[first]], []).append(
             SealedRun(
                 *(int(queues[first]), group, int(offsets[first]), int(first), int(end - first)),
-                *(int(within.min()), int(within.max())),
+                *(int(within.min()), int(within.max()), span if span > end - first else 0),
             )
         )
 

@@ -74,7 +74,8 @@ def open_source(options: SourceOptions) -> RowSource:
             from_followers=options.read_from == "followers",
         )
     if options.pieces:
-        return PieceSource(options.pieces, as_of=options.as_of)
+        store = StoreSource(options.paths[0], self_id=options.self_id) if options.paths else None
+        return PieceSource(options.pieces, as_of=options.as_of, store=store)
     if len(options.paths) > 1:
         return ReplicaSource(options.paths)
     return StoreSource(options.paths[0], self_id=options.self_id)
@@ -100,7 +101,7 @@ def open_to_plan(options: SourceOptions) -> RowSource:
 def name_of(options: SourceOptions) -> str:
     """Directories or addresses, for people."""
     if options.pieces:
-        return options.pieces
+        return ",".join([options.pieces, *(str(path) for path in options.paths)])
     return ",".join(options.nodes or (str(path) for path in options.paths))
 
 

@@ -45,6 +45,7 @@ class TopicWish(NamedTuple):
     keep_ms: int | None = None
     keep_bytes: int | None = None
     message_type: str | None = None
+    compact: bool | None = None
 
 
 class UnreadQueue(NamedTuple):
@@ -292,6 +293,7 @@ def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
         deduplication_window_ms=topic.deduplication_window_ms if window_ms is None else window_ms,
         keep_ms=topic.keep_ms if wish.keep_ms is None else wish.keep_ms,
         keep_bytes=topic.keep_bytes if wish.keep_bytes is None else wish.keep_bytes,
+        compact=topic.compact if wish.compact is None else wish.compact,
     )
 
 

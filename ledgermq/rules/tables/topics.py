@@ -53,13 +53,19 @@ _WINDOW = "ledgermqDeduplicationWindowMs"
 _CLUSTER = "ledgermqCluster"
 _KEEP_MS = "ledgermqKeepMs"
 _KEEP_BYTES = "ledgermqKeepBytes"
+_COMPACT = "ledgermqCompact"
 """Names of fields in a topic; RocketMQ ignores them."""
 
-_OWN = frozenset({_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW, _CLUSTER, _KEEP_MS, _KEEP_BYTES})
+_OWN = frozenset(
+    {*(_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW, _CLUSTER, _KEEP_MS, _KEEP_BYTES, _COMPACT)}
+)
 _READ = _OWN | {"readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName"}
 _NAMES = _READ | {"topicFilterType"}
 
 _RESERVE_TIME, _RESERVE_DIGITS = "reserve.time", 20
+
+CLEANUP_POLICY, COMPACTION = "cleanup.policy", "COMPACTION"
+"""RocketMQ 5's attribute of a topic of whose keys the newest messages stay, and its value."""
 
 _DELETED = "ledgermqDeleted"
 """Name in the file, beside the topics, of those that were deleted, with the time of it. RocketMQ
@@ -93,6 +99,7 @@ class Topic:
             written; empty: it is the group's own.
         keep_ms: how old its messages get in sealed pieces; 0: nothing was said (``kept_ms``).
         keep_bytes: how much newer pieces have of it when older ones lose it; 0: no limit.
+        compact: sealed pieces keep the newest message of each key alone (``is_compacted``).
     """
 
     name: str
@@ -108,6 +115,14 @@ class Topic:
     cluster: str = ""
     keep_ms: int = 0
     keep_bytes: int = 0
+    compact: bool = False
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether sealed pieces keep the newest message of each key alone: that was said to us, or
+        RocketMQ 5's attribute ``cleanup.policy`` says so.
+        """
+        return self.compact or str(self._attributes.get(CLEANUP_POLICY)).upper() == COMPACTION
 
     @property
     def kept_ms(self) -> int:
@@ -207,6 +222,7 @@ class Topic:
             cluster,
             integer(_KEEP_MS, 0, KEEP_MS_MAX),
             integer(_KEEP_BYTES, 0, KEEP_BYTES_MAX),
+            cast_flag(fields, _COMPACT, False, file=FILE, owner=name),
         )
 
     def to_fields(self) -> dict[str, object]:
@@ -229,6 +245,8 @@ class Topic:
             fields[_KEEP_MS] = self.keep_ms
         if self.keep_bytes:
             fields[_KEEP_BYTES] = self.keep_bytes
+        if self.compact:
+            fields[_COMPACT] = True
         if self.cluster:
             fields[_CLUSTER] = self.cluster
         if self.first_offsets:

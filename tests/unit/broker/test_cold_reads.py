@@ -23,6 +23,7 @@ from ledgermq.broker.pulls.cold_reads import (
 )
 from ledgermq.broker.pulls.pull_answers import Answer, Held, Holds
 from ledgermq.broker.pulls.pull_service import PullService
+from ledgermq.formats.records.message import QUEUE_OFFSET_AT
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.config.settings import ColdSection, ReadsSection
 from ledgermq.model.errors import BusyError, ColdAwayError, DamagedLogError, StorageError
@@ -292,8 +293,14 @@ def test_a_stop_answers_who_waits_for_old_messages(store: Store, ends: Ends) -> 
     assert store.pulls.next_deadline_ms() is None
 
 
-def records_of(number: int, *records: bytes, next_offset: int) -> ColdRecords:
-    """An answer with these records, without headers."""
+def record(offset: int) -> bytes:
+    """As much of a record as says its queue offset."""
+    return bytes(QUEUE_OFFSET_AT) + offset.to_bytes(8, "big") + b"rest" * offset
+
+
+def records_of(number: int, *offsets: int, next_offset: int) -> ColdRecords:
+    """An answer with records of these offsets, without headers."""
+    records = list(map(record, offsets))
     sizes = array("I", map(len, records))
     starts = array("I", itertools.accumulate(sizes[:-1], initial=0)) if records else array("I")
     return ColdRecords(number, next_offset, 0, starts.tobytes(), sizes.tobytes(), b"".join(records))
@@ -312,21 +319,49 @@ def test_a_stretch_is_given_to_who_asks_again_and_what_follows_is_asked_for(ends
     assert (question.offset, question.floor) == (5, 2)
     with pytest.raises(ColdAwayError):
         asked(5)
-    ends.tell(records_of(question.number, b"five", b"six", next_offset=7))
+    ends.tell(records_of(question.number, 5, 6, next_offset=7))
     assert ends.taken() == []
     found = asked(6)
-    assert (found.first, found.end, list(map(bytes, found.records))) == (5, 7, [b"five", b"six"])
+    assert (found.first, found.end, list(map(bytes, found.records))) == (
+        5,
+        7,
+        [record(5), record(6)],
+    )
     # It was asked once, and so is what comes behind.
     assert asked(5) == found
     ahead = ends.question()
     assert ahead.offset == 7
-    ends.tell(records_of(ahead.number, b"seven", b"eight", next_offset=9))
+    ends.tell(records_of(ahead.number, 7, 8, next_offset=9))
     assert ends.taken() == []
-    assert list(map(bytes, asked(8).records)) == [b"seven", b"eight"]
+    assert list(map(bytes, asked(8).records)) == [record(7), record(8)]
     # From 9 on the log has them: a greeting to the next life is all that is heard.
     ends.page.enter_process(Role.COLD)
     assert ends.taken() == []
     ends.greeting()
+
+
+def test_a_stretch_ends_where_offsets_do_and_one_answer_serves_all_of_them(ends: Ends) -> None:
+    ends.greeting()
+
+    def asked(offset: int) -> tuple[int, int, list[bytes]]:
+        found = ends.pulls.stretch(QUEUE, offset, floor=2, log_first=20)
+        return found.first, found.end, list(map(bytes, found.records))
+
+    with pytest.raises(ColdAwayError):
+        asked(5)
+    ends.tell(records_of(ends.question().number, 6, 7, 10, 12, 13, next_offset=15))
+    assert ends.taken() == []
+    assert asked(5) == (5, 6, [])
+    assert asked(6) == (6, 8, [record(6), record(7)])
+    assert asked(7) == (7, 8, [record(7)])
+    assert asked(8) == (8, 10, [])
+    assert asked(10) == (10, 11, [record(10)])
+    assert asked(12) == (12, 14, [record(12), record(13)])
+    assert asked(14) == (14, 15, [])
+    # What comes behind the answer is asked for once, and what is in it never again.
+    assert ends.question().offset == 15
+    with pytest.raises(ColdAwayError):
+        asked(15)
 
 
 def test_what_is_in_no_piece_is_a_stretch_without_messages(ends: Ends) -> None:
@@ -391,7 +426,7 @@ def test_of_too_many_stretches_those_that_nobody_uses_make_way(
         with pytest.raises(ColdAwayError):
             ends.pulls.stretch(queue, 5, floor=0, log_first=6)
         asked = ends.question()
-        ends.tell(records_of(asked.number, b"five", next_offset=6))
+        ends.tell(records_of(asked.number, 5, next_offset=6))
         assert ends.taken() == []
         assert ends.pulls.stretch(queue, 5, floor=0, log_first=6).records
     with pytest.raises(ColdAwayError):

@@ -386,7 +386,7 @@ def test_the_command_seals_lists_reads_and_verifies(
 
     (sealed,) = told("seal", str(store), "--to", to)
     pieces = sealed["pieces"]
-    assert told("verify", to) == [{"pieces": pieces, "records": MESSAGES}]
+    assert told("verify", to) == [{"pieces": pieces, "records": MESSAGES, "deleted": 0}]
     (queues,) = told("list", to, "--queues")
     assert queues[1] == {"topic": "orders", "queue_id": 1, "first": 0, "end": 5}  # type: ignore[index]
     read = told("read", "orders", "1", "2", "--from", to, "--count", "2")
@@ -455,4 +455,4 @@ def test_typed_columns_are_not_told_by_pieces(place: SealedFolder) -> None:
     with pytest.raises(ConfigError, match="schemas"):
         parse_options({"pieces": place.as_text(), "columns": "typed"}, streaming=False)
     with pytest.raises(ConfigError, match="give either"):
-        parse_options({"pieces": place.as_text(), "path": "/srv/store"}, streaming=False)
+        parse_options({"pieces": place.as_text(), "nodes": "tcp://n0:1"}, streaming=False)

@@ -22,7 +22,7 @@ from ledgermq.pipeline.pieces.log_sealing import SealSizes, rebuild_manifest, se
 from ledgermq.pipeline.pieces.piece_manifest import add_row, read_manifest, row_of
 from ledgermq.pipeline.pieces.piece_places import PIECES, SealedFolder, SealedPlace, file_name
 from ledgermq.pipeline.pieces.piece_repository import PieceRepository
-from ledgermq.pipeline.pieces.piece_retention import Pruned, TopicAge, drop_expired, expired_in
+from ledgermq.pipeline.pieces.piece_retention import Pruned, TopicAge, drop, expired_in
 from ledgermq.pipeline.pieces.piece_seal import seal_stretch
 from ledgermq.store.files.checked_document import decode_document, encode_document
 from ledgermq.store.log_reader import LogReader
@@ -136,6 +136,11 @@ def expected(log: MadeLog, age_of: Callable[[str], TopicAge]) -> Read:
             if is_last or not age.keep_ms or newest >= NOW_MS - age.keep_ms:
                 found[one.topic, one.queue_id, int(one.queue_offset)] = log.record(one)
     return found
+
+
+def drop_expired(place: SealedPlace, age_of: Callable[[str], TopicAge], *, now_ms: int) -> Pruned:
+    """Drop what is beyond its topic's age."""
+    return drop(place, lambda manifest: expired_in(manifest, age_of, now_ms=now_ms))
 
 
 def prune(place: SealedPlace, age_of: Callable[[str], TopicAge] = hour_alone) -> Pruned:

@@ -262,6 +262,23 @@ def test_how_long_a_topic_is_kept_is_set_kept_and_switched_off() -> None:
             Topic.read("orders", {field: value})
 
 
+def test_a_topic_is_compacted_where_that_was_said_to_us_or_to_rocketmq() -> None:
+    made = create(table_of(), "orders", compact=True)
+    table = table_of(made)
+
+    assert made.is_compacted
+    assert Topic.read("orders", made.to_fields()).to_fields() == made.to_fields()
+    assert alter(table, write_queues=4).is_compacted
+    off = alter(table, compact=False)
+    assert not off.is_compacted
+    assert "ledgermqCompact" not in off.to_fields()
+    for value, is_compacted in (("COMPACTION", True), ("compaction", True), ("DELETE", False)):
+        found = Topic.read("orders", {"attributes": {"cleanup.policy": value}})
+        assert found.is_compacted is is_compacted
+    with pytest.raises(ConfigError):
+        Topic.read("orders", {"ledgermqCompact": [1]})
+
+
 @pytest.mark.parametrize(
     ("value", "hours"),
     [("72", 72), (72, 72), ("-1", 0), ("", 0), (None, 0), (True, 0), ("7" * 30, 0), ("9" * 15, -1)],
