@@ -231,6 +231,8 @@ class DispatchBuilder:
         at = self.position - base
         status = ScanStatus.FULL
         while status is ScanStatus.FULL:
+            # However few queues there are: thousands of messages are read before each.
+            self.queues.sign_of_life()
             count, at, status = self._tables.scan(
                 span, at, end - base, header_size=header_size, base=base
             )
