@@ -60,6 +60,7 @@ class WatchedPlace:
         self._away_since_s = 0
         self._reason = ""
         self.may_use_copy = self.is_copy = False
+        self._is_copy_refused = False
 
     def count(self, counter: ColdCounter, number: int = 1) -> None:
         """Add to a counter of the process, whose threads do so at once."""
@@ -110,9 +111,22 @@ class WatchedPlace:
             return kept, ""
         assert name == MANIFEST, name
         self.is_copy = False
-        if read_file(self._copy) != found[0]:
-            replace_file(self._copy, found[0])
+        self._keep_copy(found[0])
         return found
+
+    def _keep_copy(self, content: bytes) -> None:
+        """Keep what was read; a disk that refuses that is told of, and the place counts all the
+        same: retention, which is to make room on a full disk, waits for what is told by it.
+        """
+        try:
+            if read_file(self._copy) != content:
+                replace_file(self._copy, content)
+        except StorageError as error:
+            if not self._is_copy_refused:
+                logger.warning("copy of the manifest of pieces not kept: %s", error)
+            self._is_copy_refused = True
+            return
+        self._is_copy_refused = False
 
     def ranges(self, name: str, size: int | None = None) -> Ranges:
         """The bytes of a file, which is asked for those that are not in the cache."""

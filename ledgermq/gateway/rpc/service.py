@@ -55,7 +55,11 @@ from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings import reload
 from ledgermq.process.systemd.port_addresses import ANYWHERE
 from ledgermq.sessions.request_faults import RequestFaults
-from ledgermq.store.files.descriptor_cache import connections_allowed, users_allowed
+from ledgermq.store.files.descriptor_cache import (
+    PASSED_FILES,
+    connections_allowed,
+    users_allowed,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -450,7 +454,9 @@ def _door(settings: Settings, counts: Counts, tls: Any) -> Door:
     host, _, port = settings.listen.grpc.rpartition(":")
     address = (ANYWHERE if host == "*" else host.strip("[]"), int(port))
     connections, share = connections_allowed(
-        settings.grpc.connections_max, settings.limits.connections_per_address
+        settings.grpc.connections_max,
+        settings.limits.connections_per_address,
+        files=PASSED_FILES,
     )
     (listener,) = open_listeners([address], setting="listen.grpc")
     return Door(

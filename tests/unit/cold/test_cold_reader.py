@@ -398,6 +398,22 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     assert not list((tmp_path / "cache").glob("*.tmp"))
 
 
+def test_a_disk_that_refuses_the_copy_of_the_manifest_harms_no_reader(
+    store: Path, folder: SealedFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seal(store, folder)
+    watched = Watched(folder, tmp_path / "cache")
+    # No file can be made beside it: it is refused as on a full disk, at each look.
+    (tmp_path / "cache" / "manifest.tmp").mkdir()
+
+    with caplog.at_level("WARNING"):
+        for _ in range(2):
+            watched.reader.refresh(NOW_NS)
+
+    assert watched.reader.begins
+    assert caplog.text.count("copy of the manifest of pieces not kept") == 1
+
+
 def test_a_cache_in_a_place_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cache").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"cold\.cache_dir"):
