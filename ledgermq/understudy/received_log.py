@@ -105,8 +105,8 @@ class ReceivedLog:
         if self._data is not None and position != self.first:
             self._data.close()
             self._data = None
-            for path in self._folder.iterdir():
-                path.unlink()
+            for start in starts_in(self._folder):
+                (self._folder / file_name(start)).unlink()
             self._checkpoint.unlink(missing_ok=True)
             self._noted = -1
         self.first = self.end = self.durable = Position(position)

@@ -19,7 +19,13 @@ from pathlib import Path
 
 from ledgermq.conversion.understudy_note import UnderstudyNote
 from ledgermq.ipc.loop import StopFlag
-from ledgermq.model.errors import ConfigError, LedgerError, ProtocolError, UnreachableError
+from ledgermq.model.errors import (
+    ConfigError,
+    CorruptLogError,
+    LedgerError,
+    ProtocolError,
+    UnreachableError,
+)
 from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.process.clock import NS_PER_MS, Clock, epoch_ms
 from ledgermq.remoting.codes import RequestCode
@@ -118,7 +124,7 @@ class Understudy:
         self._epochs = read_epochs(root)
         self._paid_ms = self._told_due_ms = 0
         now_ms = epoch_ms(clock)
-        before = read_status(root)
+        before = self._status_before()
         self._status = UnderstudyStatus(
             state=FollowingState.AWAY,
             # Away since the last process was in touch, not since this one began.
@@ -132,6 +138,24 @@ class Understudy:
         )
         if before is not None and before.state == FollowingState.FOLLOWING:
             self._change(since_ms=before.told_at_ms)
+
+    def _status_before(self) -> UnderstudyStatus | None:
+        """What the last process has told. Where that is lost, tables are as old as their file, all
+        topics of the log may have been made since, and nothing that is here is taken back.
+        """
+        try:
+            return read_status(self._root)
+        except CorruptLogError as error:
+            logger.warning("%s", error)
+        topics = self._root / "config" / TOPICS_FILE
+        written_ms = topics.stat().st_mtime_ns // NS_PER_MS if topics.exists() else 0
+        return UnderstudyStatus(
+            state=FollowingState.AWAY,
+            since_ms=written_ms,
+            told_at_ms=written_ms,
+            tables_at_ms=written_ms,
+            confirmed=-1 if self._elected is None else self._log.durable,
+        )
 
     def run(self) -> None:
         """Follow until told to stop.

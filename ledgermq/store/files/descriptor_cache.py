@@ -48,7 +48,7 @@ SESSION_FILES = 7
 """Descriptors of one session of a process with its own node."""
 
 PASSED_FILES = 3
-"""Descriptors of one gRPC client's connection: its own, and both ends of what it is passed on by."""
+"""Descriptors of a gRPC client's connection: its own, and both ends of what passes it on."""
 
 SPARE = 8
 """Descriptors that are kept back for files that must be opened."""
