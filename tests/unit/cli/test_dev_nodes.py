@@ -19,15 +19,16 @@ def token_of(path: Path) -> str:
 def test_what_file_systems_and_tools_leave_in_a_folder_is_nobodys_and_other_things_are(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "lost+found").mkdir()
-    (tmp_path / ".DS_Store").write_bytes(b"")
-    token = token_of(tmp_path)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "notes.txt").write_bytes(b"")
+    own, other = tmp_path / "own", tmp_path / "other"
+    (own / "lost+found").mkdir(parents=True)
+    (own / ".DS_Store").write_bytes(b"")
+    token = token_of(own)
+    other.mkdir()
+    (other / "notes.txt").write_bytes(b"")
 
-    assert token_of(tmp_path) == token
+    assert token_of(own) == token
     with pytest.raises(ConfigError, match="something else"):
-        token_of(tmp_path / "other")
+        token_of(other)
 
 
 @pytest.mark.parametrize("left", [b"", b"dev", b"dev 12"])
