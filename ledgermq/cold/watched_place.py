@@ -20,6 +20,7 @@ from ledgermq.model.errors import ColdAwayError, CorruptLogError, LedgerError, S
 from ledgermq.pipeline.pieces.piece_file import PieceFile, Ranges
 from ledgermq.pipeline.pieces.piece_manifest import PieceRow, row_of
 from ledgermq.pipeline.pieces.piece_places import MANIFEST, ReadPlace
+from ledgermq.store.files.checked_document import decode_document
 from ledgermq.store.files.small_file import read_file, replace_file
 from ledgermq.wire.cold_frames import RETRY_AFTER_MS
 
@@ -105,13 +106,14 @@ class WatchedPlace:
                 self.count(ColdCounter.PLACE_BYTES, len(found[0]))
         except StorageError:
             kept = read_file(self._copy) if self.may_use_copy else None
-            if kept is None:
+            if kept is None or not _is_whole(kept):
                 raise
             self.is_copy = True
             return kept, ""
         assert name == MANIFEST, name
         self.is_copy = False
-        self._keep_copy(found[0])
+        if _is_whole(found[0]):
+            self._keep_copy(found[0])
         return found
 
     def _keep_copy(self, content: bytes) -> None:
@@ -215,6 +217,14 @@ class _KeptRanges:
 
     def read(self, start: int, end: int) -> bytes:
         return self._place.read(self._ranges, self.name, start, end)
+
+
+def _is_whole(document: bytes) -> bool:
+    try:
+        decode_document(document, file="")
+    except CorruptLogError:
+        return False
+    return True
 
 
 def text_of(epoch_s: int) -> str:

@@ -10,7 +10,6 @@ from ledgermq.conversion.understudy_note import STATUS_NAME
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.files.checked_document import read_document, write_document
 
-
 _MADE_ANEW = "the status of an understudy is not whole: ledgermq understudy run makes it anew"
 
 

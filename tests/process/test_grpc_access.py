@@ -145,7 +145,7 @@ def test_streams_of_one_sender_take_no_more_memory_than_its_other_calls(
         client.close()
 
 
-def test_one_address_has_its_share_of_connections_and_no_more(
+def test_one_address_has_its_share_of_connections_and_who_calls_nothing_gives_way(
     make_node: Callable[[], Node],
 ) -> None:
     node = make_node()
@@ -154,13 +154,18 @@ def test_one_address_has_its_share_of_connections_and_no_more(
     honest = RawClient(address)
     assert honest.send("orders").status.code == RpcCode.OK
     others = [socket.create_connection((host, int(port)), PATIENCE_S) for _ in range(4)]
-    others[-1].settimeout(PATIENCE_S)
+    others[0].settimeout(PATIENCE_S)
+    assert others[0].recv(1) == b""
+    more = [RawClient(address, name=f"honest{number}") for number in range(3)]
+    assert {one.send("orders").status.code for one in (honest, *more)} == {RpcCode.OK}
+    # All have called: who comes now is one too many.
+    late = socket.create_connection((host, int(port)), PATIENCE_S)
+    late.settimeout(PATIENCE_S)
 
-    assert others[-1].recv(1) == b""
-    assert honest.send("orders").status.code == RpcCode.OK
-    for one in others:
+    assert late.recv(1) == b""
+    assert {one.send("orders").status.code for one in (honest, *more)} == {RpcCode.OK}
+    for one in (*others, late, honest, *more):
         one.close()
-    honest.close()
 
 
 def test_the_process_is_begun_again_and_clients_go_on(make_node: Callable[[], Node]) -> None:

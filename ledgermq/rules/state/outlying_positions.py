@@ -1,12 +1,12 @@
 """Positions of the broker's tables that lie outside of their queues, and where they belong.
 
 Consumed offsets, how far a queue is moved (delay levels, half messages, timers), and how far it is
-handed out message by message. RocketMQ writes them every few seconds, whether its log is durable or not, and keeps them over a topic that
-is deleted and made anew: after a crash some are beyond the end of their queue. Whoever only clamped
-such a position where it is read would pass over each message that comes later, until the queue has
-grown so far. So it is put right once, where tables come to this node or become those of all
-(docs/decisions/0044). A position below the first message of its queue is none of these: retention
-does that, and who reads there is told.
+handed out message by message. RocketMQ writes them every few seconds, whether its log is durable or
+not, and keeps them over a topic that is deleted and made anew: after a crash some are beyond the
+end of their queue. Whoever only clamped such a position where it is read would pass over each
+message that comes later, until the queue has grown so far. So it is put right once, where tables
+come to this node or become those of all (docs/decisions/0044). A position below the first message
+of its queue is none of these: retention does that, and who reads there is told.
 """
 
 from __future__ import annotations
