@@ -220,7 +220,7 @@ class ShareCalls(Service):
             deadlines.append(gather.rests_until_ms)
         elif self._has_work(gather, epoch):
             self._ask(gather, now_ms)
-        due = self._next_due(gather) if gather.receives else None
+        due = self._next_due(gather, epoch) if gather.receives else None
         if due is not None and due > epoch:
             # The time of day may be put forward meanwhile.
             deadlines.append(now_ms + min(due - epoch, CLOCK_LOOK_MS))
@@ -529,16 +529,16 @@ class ShareCalls(Service):
                 begin = queue.next
             if max(begin, bounds.start) < bounds.stop:
                 return True
-            due = None if queue is None else queue.next_due()
+            due = None if queue is None else queue.next_due(epoch)
             if due is not None and due <= epoch:
                 return True
         return False
 
-    def _next_due(self, gather: ShareGather) -> int | None:
+    def _next_due(self, gather: ShareGather, epoch: int) -> int | None:
         """When something is to be handed out again of a queue that somebody waits for."""
         taken = self._tables.shares.queues(gather.group, gather.topic)
         wanted = gather.receives.queues_wanted(list(taken))
-        times = (due for number in wanted if (due := taken[number].next_due()) is not None)
+        times = (due for number in wanted if (due := taken[number].next_due(epoch)) is not None)
         return min(times, default=None)
 
     def _end_late(self, gather: ShareGather, now_ms: int) -> None:
