@@ -13,11 +13,7 @@ from ledgermq.model.features import MemberLevel
 
 
 def write_levels(path: Path, members: Sequence[MemberLevel]) -> None:
-    """Replace the report.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Replace the report."""
     write_rows(path, members)
 
 

@@ -113,7 +113,8 @@ class ReceivedLog:
 
     def drop_rest(self) -> None:
         """Forget the part of a record that has come: the next bytes are those from ``end`` on."""
-        self._waiting.clear()
+        # Not cleared: an error that was raised meanwhile may hold a part of it.
+        self._waiting = bytearray()
         self._needed = _SIZE
 
     def take(self, part: memoryview) -> None:

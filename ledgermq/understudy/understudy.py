@@ -5,8 +5,9 @@ synced, *then* reported to the master, then dispatched to queues and index. So a
 for its slave acknowledges what is on two disks. A second thread asks for the tables, a third one
 syncs what is derived; neither is waited for.
 
-What goes wrong at the master or between costs the connection alone, and it is tried again after a
-bounded wait. Only where the master's log is another one, the process ends: that is for people.
+What goes wrong at the master or between, or a full disk here, costs the connection alone, and is
+tried again after a bounded wait. Only where the master's log is another one, the process ends: that
+is for people.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from ledgermq.ipc.loop import StopFlag
 from ledgermq.model.errors import (
     ConfigError,
     CorruptLogError,
+    DiskFullError,
     LedgerError,
     ProtocolError,
     UnreachableError,
 )
 from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.process.clock import NS_PER_MS, Clock, epoch_ms
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.store.index.tag_items import keep_tags
@@ -123,6 +126,7 @@ class Understudy:
         self._elected = elected_by(MasterSettings(note.config))
         self._epochs = read_epochs(root)
         self._paid_ms = self._told_due_ms = 0
+        self._is_full = False
         now_ms = epoch_ms(clock)
         before = self._status_before()
         self._status = UnderstudyStatus(
@@ -166,13 +170,13 @@ class Understudy:
             CorruptLogError, StorageError: the disk here; the process is to end.
         """
         wait_ms = WAIT_MIN_MS
-        self._dispatch()
         try:
             while not self._stop.reason:
                 begun = self._log.durable
                 try:
                     self._follow()
-                except (ProtocolError, UnreachableError) as error:
+                except (ProtocolError, UnreachableError, DiskFullError) as error:
+                    # What was refused for want of space is not written, and is asked for again.
                     self._turn_away(error)
                 wait_ms = WAIT_MIN_MS if self._log.durable > begun else wait_ms
                 self._rest(wait_ms)
@@ -351,7 +355,8 @@ class Understudy:
         for name, row in topics.items():
             counts = [row.get(key) for key in _QUEUES] if isinstance(row, dict) else []
             queues = max((one for one in counts if isinstance(one, int)), default=0)
-            for queue_id in range(min(queues, QUEUE_ID_MAX + 1)):
+            # Others have no queues here.
+            for queue_id in range(min(queues, QUEUE_ID_MAX + 1)) if is_file_name(name) else ():
                 end = questions.queue_end(name, queue_id)
                 if end > 0:
                     ends[name.encode(), queue_id] = end
@@ -494,7 +499,14 @@ class Understudy:
 
     def _turn_away(self, error: LedgerError) -> None:
         self._enter(FollowingState.AWAY, str(error))
-        self._tell()
+        reason = str(error) if isinstance(error, DiskFullError) else ""
+        try:
+            self._tell()
+        except DiskFullError as full:
+            reason = str(full)
+        if reason and not self._is_full:
+            logger.warning("understudy waits for space on the disk: %s", reason)
+        self._is_full = bool(reason)
 
     def _enter(self, state: FollowingState, trouble: str) -> None:
         if state != self._status.state:

@@ -37,6 +37,7 @@ from ledgermq.formats.kernels.kernel import link_keys, set_slots
 from ledgermq.model.errors import ConfigError, CorruptLogError, DiskFullError, StorageError
 from ledgermq.store.files.descriptor_cache import write_fully
 from ledgermq.store.files.disk_space import storage_error
+from ledgermq.store.files.disk_sync import make_folder
 from ledgermq.store.files.file_names import is_index_name, own_names, tell_foreign
 from ledgermq.store.files.kept_aside import keep_aside
 
@@ -295,8 +296,7 @@ class IndexFiles:
         header = fresh_header(self._follows if self._file is None else self._file.header)
         name = self._fresh_name()
         if not self.root.is_dir():
-            self.root.mkdir(parents=True)
-            self.dirty_directories.add(str(self.root.parent))
+            make_folder(self.root)
         file = _OpenFile.create(self.root / name, self.layout, header)
         if self._file is not None:
             self._file.close()
