@@ -176,8 +176,9 @@ class Door:
             host = plain_address(str(address[0]))
             share = share_of(host)
             is_full = not self._has_room(share)
+            # This one is, or the one that gives way.
+            self._counts[GrpcCounter.REFUSED] += is_full
             if is_full and not self._give_way(share):
-                self._counts[GrpcCounter.REFUSED] += 1
                 client.close()
                 continue
             # At once: those that wait to be taken are, without any turn of others between.

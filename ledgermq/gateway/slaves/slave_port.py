@@ -146,6 +146,8 @@ class SlavePort:
                 # It may have to give way before it has begun.
                 task.add_done_callback(self._forget)
                 self._strangers.add(host, slave, task.cancel)
+                # One of two was.
+                self._counts[SlavesCounter.REFUSED] += is_full
             if is_full:
                 # Who knocks all the time waits at the door, and those who are in have their turn.
                 await asyncio.sleep(HEAR_PAUSE_S)
