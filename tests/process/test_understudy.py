@@ -155,7 +155,8 @@ def test_a_full_disk_is_waited_for(
 ) -> None:
     disk, waits = SmallDisk(tmp_path), "waits for space on the disk"
     disk.make()
-    process = UnderstudyProcess(disk.mount / "understudy", tmp_path / "said")
+    # The mount itself, with its ``lost+found``.
+    process = UnderstudyProcess(disk.mount, tmp_path / "said")
     try:
         with small_master(golden("gs1")) as master:
             process.add(master.address, master.remoting)
