@@ -194,9 +194,11 @@ class Door:
                 await asyncio.sleep(0)
 
     def _give_way(self, share: str) -> bool:
-        """End a connection that keeps the place for nothing; whether there was one."""
-        is_own = self._shares[share] >= self._per_address
-        return self._strangers.give_way(share if is_own else None)
+        """End a connection that keeps the place for nothing, of the same share first: who connects
+        again and again is to push out himself. Whether there was one.
+        """
+        has_share = self._shares[share] < self._per_address
+        return self._strangers.give_way(share) or (has_share and self._strangers.give_way())
 
     def _has_room(self, share: str) -> bool:
         return len(self._passing) < self._connections and self._shares[share] < self._per_address

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from ledgermq.formats.records.host_address import plain_address
 from ledgermq.gateway.slaves.committed_log import CommittedLog, SentPart
+from ledgermq.hosts.address_share import share_of
 from ledgermq.ipc.counters import Counts, SlavesCounter
 from ledgermq.ipc.loop import LOOK_AGAIN_MS
 from ledgermq.model.config.settings import SlavesSection
@@ -129,7 +130,7 @@ class SlavePort:
                 continue
             host = plain_address(str(address[0]))
             is_full = len(self._slaves) >= self._settings.connections_max
-            if is_full and not self._strangers.give_way():
+            if is_full and not self._give_way(host):
                 self._refuse(
                     host,
                     ProtocolError(
@@ -145,12 +146,19 @@ class SlavePort:
                 self._slaves[task] = slave
                 # It may have to give way before it has begun.
                 task.add_done_callback(self._forget)
-                self._strangers.add(host, slave, task.cancel)
+                self._strangers.add(share_of(host), slave, task.cancel)
                 # One of two was.
                 self._counts[SlavesCounter.REFUSED] += is_full
             if is_full:
                 # Who knocks all the time waits at the door, and those who are in have their turn.
                 await asyncio.sleep(HEAR_PAUSE_S)
+
+    def _give_way(self, host: str) -> bool:
+        """End who says nothing, of ``host`` first: RocketMQ's slaves take five seconds for their
+        first report, and who connects again and again is to push out himself.
+        """
+        share = share_of(host)
+        return self._strangers.give_way(share) or self._strangers.give_way()
 
     def note_asked(self, slave: _Slave) -> None:
         """A slave has said what it has: it does not give way any more."""
