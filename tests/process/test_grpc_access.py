@@ -23,7 +23,9 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.gateway.rpc.definition import ClientType, RpcCode, make
 from ledgermq.model.units import MIB
 from tests.certificates import make_certificate
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import free_port
 from tests.process.grpc_clients import (
     RawClient,
     TelemetryStream,
@@ -166,6 +168,25 @@ def test_one_address_has_its_share_of_connections_and_who_calls_nothing_gives_wa
     assert {one.send("orders").status.code for one in (honest, *more)} == {RpcCode.OK}
     for one in (*others, late, honest, *more):
         one.close()
+
+
+@pytest.mark.parametrize("host", ["*", "[::]"])
+def test_who_names_no_address_is_told_one_that_can_be_reached(
+    host: str, make_node: Callable[[], Node]
+) -> None:
+    node, port = make_node(), free_port()
+    listen = {"grpc": f"{host}:{port}", "trusted_network": True}
+    start_client_node(node, listen=listen, grpc={"tls_mode": "permissive"})
+    client = RawClient(f"127.0.0.1:{port}")
+    route = client.call("QueryRoute", make("QueryRouteRequest", topic={"name": "orders"}))
+    told = {
+        (address.host, address.port)
+        for queue in route.message_queues
+        for address in queue.broker.endpoints.addresses
+    }
+    client.close()
+
+    assert told == {("127.0.0.1", port)}
 
 
 def test_the_process_is_begun_again_and_clients_go_on(make_node: Callable[[], Node]) -> None:

@@ -39,6 +39,7 @@ from ledgermq.gateway.rpc.statuses import RpcRefusedError, fine, status_of
 from ledgermq.gateway.rpc.telemetry import WRITE_S, Telemetry
 from ledgermq.gateway.rpc.transaction_checks import TransactionChecks
 from ledgermq.gateway.transport.listening import open_listeners
+from ledgermq.hosts.host_name import host_and_port
 from ledgermq.ipc.counters import Counts, GrpcCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, StopFlag, sleep_max_ms
@@ -73,6 +74,7 @@ UNREAD_BYTES = 64 * 1024
 """Bytes that are taken in of a call whose message is not read yet."""
 
 METADATA_MAX = 16 * 1024
+_ANY_ADDRESS = ("*", ANYWHERE, "[::]")
 GRACE_S = 2.0
 """Calls under way have so long to end when the process is told to stop."""
 
@@ -346,6 +348,10 @@ class RpcService:
     def _endpoints(self, request: Any) -> Any:
         own = self._settings.listen.grpc
         assert own is not None
+        host, _, port = own.rpartition(":")
+        if host in _ANY_ADDRESS:
+            # Nobody can connect there.
+            own = host_and_port(self._settings.node.broker_ip, int(port))
         return endpoints_for(request.endpoints, own=own, leader=self._watch.address)
 
 
