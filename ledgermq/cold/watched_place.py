@@ -20,6 +20,7 @@ from ledgermq.model.errors import ColdAwayError, CorruptLogError, LedgerError, S
 from ledgermq.pipeline.pieces.piece_file import PieceFile, Ranges
 from ledgermq.pipeline.pieces.piece_manifest import PieceManifest, PieceRow, row_of
 from ledgermq.pipeline.pieces.piece_places import MANIFEST, ReadPlace
+from ledgermq.store.files.checked_document import decode_document
 from ledgermq.store.files.small_file import read_file, replace_file
 from ledgermq.wire.cold_frames import RETRY_AFTER_MS
 
@@ -60,6 +61,7 @@ class WatchedPlace:
         self._away_since_s = 0
         self._reason = ""
         self.may_use_copy = self.is_copy = False
+        self._is_copy_refused = False
 
     def count(self, counter: ColdCounter, number: int = 1) -> None:
         """Add to a counter of the process, whose threads do so at once."""
@@ -104,15 +106,29 @@ class WatchedPlace:
                 self.count(ColdCounter.PLACE_BYTES, len(found[0]))
         except StorageError:
             kept = read_file(self._copy) if self.may_use_copy else None
-            if kept is None:
+            if kept is None or not _is_whole(kept):
                 raise
             self.is_copy = True
             return kept, ""
         assert name == MANIFEST, name
         self.is_copy = False
-        if read_file(self._copy) != found[0]:
-            replace_file(self._copy, found[0])
+        if _is_whole(found[0]):
+            self._keep_copy(found[0])
         return found
+
+    def _keep_copy(self, content: bytes) -> None:
+        """Keep what was read; a disk that refuses that is told of, and the place counts all the
+        same: retention, which is to make room on a full disk, waits for what is told by it.
+        """
+        try:
+            if read_file(self._copy) != content:
+                replace_file(self._copy, content)
+        except StorageError as error:
+            if not self._is_copy_refused:
+                logger.warning("copy of the manifest of pieces not kept: %s", error)
+            self._is_copy_refused = True
+            return
+        self._is_copy_refused = False
 
     def ranges(self, name: str, size: int | None = None) -> Ranges:
         """The bytes of a file, which is asked for those that are not in the cache."""
@@ -206,6 +222,14 @@ class _KeptRanges:
 
     def read(self, start: int, end: int) -> bytes:
         return self._place.read(self._ranges, self.name, start, end)
+
+
+def _is_whole(document: bytes) -> bool:
+    try:
+        decode_document(document, file="")
+    except CorruptLogError:
+        return False
+    return True
 
 
 def text_of(epoch_s: int) -> str:

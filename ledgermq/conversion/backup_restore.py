@@ -54,15 +54,13 @@ def check_empty(root: Path) -> None:
     Raises:
         ConfigError: it holds something; names it.
     """
-    names = sorted(path.name for path in root.iterdir() if path.name not in _MAY_BE_THERE)
-    found = [name for name in names if not is_of_others(name)]
     own = root / "ledgermq"
-    if own.is_dir():
-        found += [
-            f"ledgermq/{path.name}"
-            for path in sorted(own.iterdir())
-            if path.name not in _MAY_BE_THERE_OF_OURS
-        ]
+    found = [
+        str(path.relative_to(root))
+        for folder, allowed in ((root, _MAY_BE_THERE), (own, _MAY_BE_THERE_OF_OURS))
+        for path in (sorted(folder.iterdir()) if folder.is_dir() else ())
+        if path.name not in allowed and not is_of_others(path.name)
+    ]
     if found:
         raise ConfigError(
             "a backup is restored into an empty folder only", directory=str(root), found=found

@@ -78,6 +78,9 @@ replicates.
 WATCHING = frozenset({Role.OBSERVER, Role.COLD, Role.SLAVES})
 """What becomes of these is nothing to the node: whether it serves goes by the others."""
 
+WRITING_NOTHING = frozenset({*PORTS, Role.GRPC})
+"""A file that one of these could not use is no disk that has failed: it is started again."""
+
 PAUSE_MIN_NS = 100_000_000
 """Pause before the second restart in a row; before the first there is none, and each next one
 doubles."""
@@ -172,6 +175,12 @@ class Child:
             return 0
         doubled = PAUSE_MIN_NS << min(self.short_lives - 2, 32)
         return min(doubled, supervision.restart_pause_max_ms * 1_000_000)
+
+    def ends_node(self, exit_: Exit) -> bool:
+        """Whether the node has to end because of how it ended."""
+        if self.role in WATCHING:
+            return False
+        return exit_.ends_node and not (exit_.code == EXIT_STORAGE and self.role in WRITING_NOTHING)
 
     def spawn(self, settings: Settings, leave: Callable[[], None], now_ns: int) -> None:
         """Fork; ``leave`` is called in the child and closes what is the supervisor's alone."""

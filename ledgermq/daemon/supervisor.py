@@ -254,7 +254,7 @@ class Supervisor:
         if pause_ns:
             fields["restart_in_ms"] = pause_ns // 1_000_000
         logger.error("child died", extra={"event": Event.PROCESS_DIED, **fields})
-        if exit_.ends_node and child.role not in WATCHING:
+        if child.ends_node(exit_):
             self._begin_stop(f"{child.role.title} ended with {exit_.text}", exit_.node_status)
         elif not is_of_clients and self._deaths.add(now_ns, self._settings):
             self._begin_stop("children die too often", exit_.node_status)
@@ -413,8 +413,13 @@ class Supervisor:
     def _reload(self, now_ns: int) -> None:
         if self._readiness.is_ready:
             self._notifier.reloading()
-        self._settings = reload.reread(self._config_file, self._settings)
-        reload.publish(self._settings)
+        fresh = reload.reread(self._config_file, self._settings)
+        try:
+            reload.publish(fresh)
+        except OSError as error:
+            logger.error("settings cannot be given to the processes, and stay: %s", error)
+            fresh = self._settings
+        self._settings = fresh
         self._reloading.begin(self._settings, now_ns)
         for child in self._children.values():
             child.send(signal.SIGHUP)

@@ -49,7 +49,7 @@ REST_AWAITED_MS = 1
 RETRY_NS = 500_000_000
 """A full disk is tried again after this long."""
 
-REST_MS = 20
+REST_MS = 5
 REST_AWAY_MS = 50
 """Consumers read at the leader: elsewhere fewer turns leave more to those who acknowledge. Whoever
 begins to wait meanwhile ends the rest (``broker.reading.dispatcher_rest``)."""

@@ -7,22 +7,26 @@ is there before the first look.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
 from ledgermq.model.features import MemberLevel
 
+logger = logging.getLogger(__name__)
+
 
 def write_rows(path: Path, rows: Sequence[object]) -> None:
-    """Replace the report in one step.
-
-    Raises:
-        OSError: it could not be written.
+    """Replace the report in one step. People alone read it: where it cannot be written, as in a
+    runtime directory that is full, the log says so, and the node goes on.
     """
     fresh = path.with_name(path.name + ".new")
-    fresh.write_text(json.dumps(rows))
-    fresh.rename(path)
+    try:
+        fresh.write_text(json.dumps(rows))
+        fresh.rename(path)
+    except OSError as error:
+        logger.warning("not reported: file=%s: %s", path, error)
 
 
 def read_rows(path: Path) -> list[Any]:
@@ -61,11 +65,7 @@ def read_report(path: Path) -> list[DamageStatus]:
 
 
 def write_levels(path: Path, members: Sequence[MemberLevel]) -> None:
-    """Replace the report.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Replace the report."""
     write_rows(path, members)
 
 

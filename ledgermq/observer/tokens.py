@@ -56,7 +56,7 @@ class Tokens:
                 "too many tokens", file=str(path), setting=_SETTING, limit_bytes=FILE_SIZE_MAX
             )
         callers: dict[bytes, HttpCaller] = {}
-        for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        for number, line in enumerate(content.decode("utf-8-sig", "replace").splitlines(), 1):
             words = line.split()
             if not words or words[0].startswith("#"):
                 continue

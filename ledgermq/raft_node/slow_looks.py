@@ -139,11 +139,8 @@ class MemberLevels:
         if members == self._reported:
             return
         self._reported = members
-        try:
-            write_levels(self._path, members)
-        except OSError as error:
-            # People alone read it: whether a level may be put in force is decided by the counter.
-            logger.warning("feature levels of the members are not reported: %s", error)
+        # People alone read it: whether a level may be put in force is decided by the counter.
+        write_levels(self._path, members)
 
     def members(self, status: CoreStatus) -> list[MemberLevel]:
         """All members by name."""

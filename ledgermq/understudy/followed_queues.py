@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from ledgermq.dispatcher.log_spans import LogSpans
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.ids import Position
-from ledgermq.store.files.disk_sync import make_directories
+from ledgermq.store.files.disk_sync import make_folder
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.understudy.received_log import ReceivedLog
 
@@ -31,9 +31,9 @@ class FollowedQueues:
         """
         assert log.first is not None
         root = section.path_root_dir
-        make_directories(root / "consumequeue")
+        make_folder(root / "consumequeue")
         if section.message_index_enable:
-            make_directories(root / "index")
+            make_folder(root / "index")
         self._spans = LogSpans(log.family)
         self._builder = DispatchBuilder.open(
             section,
@@ -78,8 +78,8 @@ class FollowedQueues:
         if self._flush is not None:
             if not self._flush.done():
                 return
-            self._flush.result()
-            self._flush = None
+            flush, self._flush = self._flush, None
+            flush.result()
         if self._builder.dirty:
             self._flush = self._thread.submit(self._builder.begin_flush().run)
 
@@ -90,8 +90,8 @@ class FollowedQueues:
             StorageError: the operating system refused.
         """
         if self._flush is not None:
-            self._flush.result()
-            self._flush = None
+            flush, self._flush = self._flush, None
+            flush.result()
         self._builder.flush()
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from ledgermq.model.ids import Position
 from ledgermq.process.clock import NS_PER_MS, Clock, epoch_ms
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.store.files.config_file import ConfigFile
-from ledgermq.store.files.disk_sync import make_directories
+from ledgermq.store.files.disk_sync import make_folder
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.understudy.master_access import MasterAccess
 from ledgermq.understudy.master_questions import MasterQuestions, MasterReach
@@ -156,7 +156,7 @@ class FollowedTables:
         if not _TIMER_CHECK_MIN <= len(body) <= _TIMER_CHECK_SIZE:
             raise ProtocolError("no checkpoint of timers", size=len(body), limit=_TIMER_CHECK_SIZE)
         if self._written.get("timercheck") != body:
-            make_directories(self._config)
+            make_folder(self._config)
             replace_file(self._config / "timercheck", body.ljust(_TIMER_CHECK_SIZE, b"\0"))
             self._written["timercheck"] = body
         return ""

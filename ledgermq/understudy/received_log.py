@@ -105,15 +105,16 @@ class ReceivedLog:
         if self._data is not None and position != self.first:
             self._data.close()
             self._data = None
-            for path in self._folder.iterdir():
-                path.unlink()
+            for start in starts_in(self._folder):
+                (self._folder / file_name(start)).unlink()
             self._checkpoint.unlink(missing_ok=True)
             self._noted = -1
         self.first = self.end = self.durable = Position(position)
 
     def drop_rest(self) -> None:
         """Forget the part of a record that has come: the next bytes are those from ``end`` on."""
-        self._waiting.clear()
+        # Not cleared: an error that was raised meanwhile may hold a part of it.
+        self._waiting = bytearray()
         self._needed = _SIZE
 
     def take(self, part: memoryview) -> None:

@@ -5,8 +5,9 @@ synced, *then* reported to the master, then dispatched to queues and index. So a
 for its slave acknowledges what is on two disks. A second thread asks for the tables, a third one
 syncs what is derived; neither is waited for.
 
-What goes wrong at the master or between costs the connection alone, and it is tried again after a
-bounded wait. Only where the master's log is another one, the process ends: that is for people.
+What goes wrong at the master or between, or a full disk here, costs the connection alone, and is
+tried again after a bounded wait. Only where the master's log is another one, the process ends: that
+is for people.
 """
 
 from __future__ import annotations
@@ -19,8 +20,16 @@ from pathlib import Path
 
 from ledgermq.conversion.understudy_note import UnderstudyNote
 from ledgermq.ipc.loop import StopFlag
-from ledgermq.model.errors import ConfigError, LedgerError, ProtocolError, UnreachableError
+from ledgermq.model.errors import (
+    ConfigError,
+    CorruptLogError,
+    DiskFullError,
+    LedgerError,
+    ProtocolError,
+    UnreachableError,
+)
 from ledgermq.model.limits import QUEUE_ID_MAX
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.process.clock import NS_PER_MS, Clock, epoch_ms
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.store.index.tag_items import keep_tags
@@ -117,8 +126,9 @@ class Understudy:
         self._elected = elected_by(MasterSettings(note.config))
         self._epochs = read_epochs(root)
         self._paid_ms = self._told_due_ms = 0
+        self._is_full = False
         now_ms = epoch_ms(clock)
-        before = read_status(root)
+        before = self._status_before()
         self._status = UnderstudyStatus(
             state=FollowingState.AWAY,
             # Away since the last process was in touch, not since this one began.
@@ -133,6 +143,24 @@ class Understudy:
         if before is not None and before.state == FollowingState.FOLLOWING:
             self._change(since_ms=before.told_at_ms)
 
+    def _status_before(self) -> UnderstudyStatus | None:
+        """What the last process has told. Where that is lost, tables are as old as their file, all
+        topics of the log may have been made since, and nothing that is here is taken back.
+        """
+        try:
+            return read_status(self._root)
+        except CorruptLogError as error:
+            logger.warning("%s", error)
+        topics = self._root / "config" / TOPICS_FILE
+        written_ms = topics.stat().st_mtime_ns // NS_PER_MS if topics.exists() else 0
+        return UnderstudyStatus(
+            state=FollowingState.AWAY,
+            since_ms=written_ms,
+            told_at_ms=written_ms,
+            tables_at_ms=written_ms,
+            confirmed=-1 if self._elected is None else self._log.durable,
+        )
+
     def run(self) -> None:
         """Follow until told to stop.
 
@@ -142,13 +170,13 @@ class Understudy:
             CorruptLogError, StorageError: the disk here; the process is to end.
         """
         wait_ms = WAIT_MIN_MS
-        self._dispatch()
         try:
             while not self._stop.reason:
                 begun = self._log.durable
                 try:
                     self._follow()
-                except (ProtocolError, UnreachableError) as error:
+                except (ProtocolError, UnreachableError, DiskFullError) as error:
+                    # What was refused for want of space is not written, and is asked for again.
                     self._turn_away(error)
                 wait_ms = WAIT_MIN_MS if self._log.durable > begun else wait_ms
                 self._rest(wait_ms)
@@ -327,7 +355,8 @@ class Understudy:
         for name, row in topics.items():
             counts = [row.get(key) for key in _QUEUES] if isinstance(row, dict) else []
             queues = max((one for one in counts if isinstance(one, int)), default=0)
-            for queue_id in range(min(queues, QUEUE_ID_MAX + 1)):
+            # Others have no queues here.
+            for queue_id in range(min(queues, QUEUE_ID_MAX + 1)) if is_file_name(name) else ():
                 end = questions.queue_end(name, queue_id)
                 if end > 0:
                     ends[name.encode(), queue_id] = end
@@ -470,7 +499,14 @@ class Understudy:
 
     def _turn_away(self, error: LedgerError) -> None:
         self._enter(FollowingState.AWAY, str(error))
-        self._tell()
+        reason = str(error) if isinstance(error, DiskFullError) else ""
+        try:
+            self._tell()
+        except DiskFullError as full:
+            reason = str(full)
+        if reason and not self._is_full:
+            logger.warning("understudy waits for space on the disk: %s", reason)
+        self._is_full = bool(reason)
 
     def _enter(self, state: FollowingState, trouble: str) -> None:
         if state != self._status.state:

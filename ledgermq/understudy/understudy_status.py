@@ -10,6 +10,8 @@ from ledgermq.conversion.understudy_note import STATUS_NAME
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.files.checked_document import read_document, write_document
 
+_MADE_ANEW = "the status of an understudy is not whole: ledgermq understudy run makes it anew"
+
 
 class FollowingState(StrEnum):
     """What the process does.
@@ -81,16 +83,19 @@ def read_status(root: Path) -> UnderstudyStatus | None:
     """The status of the folder ``root``; None: its process has never run.
 
     Raises:
-        CorruptLogError: it is not whole.
+        CorruptLogError: it is not whole; says what to do.
         StorageError: it cannot be read.
     """
     path = root / "ledgermq" / STATUS_NAME
-    document = read_document(path)
+    try:
+        document = read_document(path)
+    except CorruptLogError as error:
+        raise CorruptLogError(_MADE_ANEW, file=str(path), reason=error.message) from error
     if document is None:
         return None
     known = {field.name: str if field.type == "str" else int for field in fields(UnderstudyStatus)}
     if document.keys() != known.keys() or any(
         not isinstance(document[name], kind) for name, kind in known.items()
     ):
-        raise CorruptLogError("the status of an understudy is not understood", file=str(path))
+        raise CorruptLogError(_MADE_ANEW, file=str(path), reason="not understood")
     return UnderstudyStatus(**document)  # type: ignore[arg-type]

@@ -17,6 +17,9 @@ from tests.process.running import topics_document
 
 pytestmark = pytest.mark.slow
 
+# A gRPC client's first bytes: HTTP/2's preface, and an empty frame of its settings.
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+
 
 def start(node: Node, limit: str, ports: list[int]) -> None:
     consume, produce, remoting = ports
@@ -89,3 +92,31 @@ def test_a_process_that_finds_no_descriptor_is_begun_anew(make_node: Callable[[]
 
     assert node.process is not None and node.process.poll() is None
     assert node.logged("Too many open files")
+
+
+def test_idle_grpc_connections_take_no_file_from_their_process(
+    make_node: Callable[[], Node],
+) -> None:
+    """Each of them has three, once it has said that it speaks HTTP/2."""
+    clients = pytest.importorskip("tests.process.grpc_clients", reason="no grpcio")
+    limit, node, grpc = 256, make_node(), free_port()
+    node.configure(listen={"grpc": f"127.0.0.1:{grpc}"}, ack={"mode": "majority-memory"})
+    config = node.root / "config"
+    config.mkdir(parents=True)
+    (config / "topics.json").write_text(topics_document("orders"))
+    node.launch([*SERVE, str(node.config)], prefix=("prlimit", f"--nofile={limit}:{limit}"))
+    node.wait_ready()
+    pid = node.pid("grpc")
+    with ExitStack() as strangers:
+        for _ in range(limit):
+            stranger = strangers.enter_context(socket.create_connection(("127.0.0.1", grpc)))
+            with suppress(OSError):
+                stranger.sendall(GREETING)
+        honest = clients.RawClient(f"127.0.0.1:{grpc}")
+        strangers.callback(honest.close)
+        assert honest.send("orders").status.code == 20_000
+    (told,) = [line for line in node.log.read_text().splitlines() if "fewer connections" in line]
+
+    assert "grpc.connections_max=32 instead of" in told
+    assert node.pid("grpc") == pid
+    assert not node.logged("Too many open files"), node.log.read_text()

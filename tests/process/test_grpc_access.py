@@ -23,7 +23,9 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.gateway.rpc.definition import ClientType, RpcCode, make
 from ledgermq.model.units import MIB
 from tests.certificates import make_certificate
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import free_port
 from tests.process.grpc_clients import (
     RawClient,
     TelemetryStream,
@@ -145,7 +147,7 @@ def test_streams_of_one_sender_take_no_more_memory_than_its_other_calls(
         client.close()
 
 
-def test_one_address_has_its_share_of_connections_and_no_more(
+def test_one_address_has_its_share_of_connections_and_who_calls_nothing_gives_way(
     make_node: Callable[[], Node],
 ) -> None:
     node = make_node()
@@ -154,13 +156,37 @@ def test_one_address_has_its_share_of_connections_and_no_more(
     honest = RawClient(address)
     assert honest.send("orders").status.code == RpcCode.OK
     others = [socket.create_connection((host, int(port)), PATIENCE_S) for _ in range(4)]
-    others[-1].settimeout(PATIENCE_S)
+    others[0].settimeout(PATIENCE_S)
+    assert others[0].recv(1) == b""
+    more = [RawClient(address, name=f"honest{number}") for number in range(3)]
+    assert {one.send("orders").status.code for one in (honest, *more)} == {RpcCode.OK}
+    # All have called: who comes now is one too many.
+    late = socket.create_connection((host, int(port)), PATIENCE_S)
+    late.settimeout(PATIENCE_S)
 
-    assert others[-1].recv(1) == b""
-    assert honest.send("orders").status.code == RpcCode.OK
-    for one in others:
+    assert late.recv(1) == b""
+    assert {one.send("orders").status.code for one in (honest, *more)} == {RpcCode.OK}
+    for one in (*others, late, honest, *more):
         one.close()
-    honest.close()
+
+
+@pytest.mark.parametrize("host", ["*", "[::]"])
+def test_who_names_no_address_is_told_one_that_can_be_reached(
+    host: str, make_node: Callable[[], Node]
+) -> None:
+    node, port = make_node(), free_port()
+    listen = {"grpc": f"{host}:{port}", "trusted_network": True}
+    start_client_node(node, listen=listen, grpc={"tls_mode": "permissive"})
+    client = RawClient(f"127.0.0.1:{port}")
+    route = client.call("QueryRoute", make("QueryRouteRequest", topic={"name": "orders"}))
+    told = {
+        (address.host, address.port)
+        for queue in route.message_queues
+        for address in queue.broker.endpoints.addresses
+    }
+    client.close()
+
+    assert told == {("127.0.0.1", port)}
 
 
 def test_the_process_is_begun_again_and_clients_go_on(make_node: Callable[[], Node]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import socket
 import ssl
@@ -11,6 +12,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+
+from ledgermq.client.aio.producer import AsyncProducer
+from ledgermq.client.sending.outgoing import OutgoingMessage
+from ledgermq.client.sending.send_pipeline import ProducerOptions
+from ledgermq.client.sending.transaction_parts import HALF
+from ledgermq.client.sending.transaction_requests import half_message
 
 pytest.importorskip("grpc", reason="no grpcio: packaging/bootstrap.sh")
 
@@ -130,6 +137,30 @@ def test_a_question_about_a_transaction_has_what_clients_read_a_message_by(
     # Node's client reads it without a look whether it is there.
     digest = command.message.system_properties.body_digest
     assert digest.checksum == hashlib.md5(b"half").hexdigest().upper()
+
+
+def test_a_half_message_that_nobody_can_read_keeps_no_question_about_others_back(
+    node: Node, address: str, topic: str, raw: RawClient
+) -> None:
+    async def leave_unreadable() -> None:
+        options = ProducerOptions(compress_above=None)
+        async with AsyncProducer(node.address, options=options, one_group=True) as producer:
+            broken = OutgoingMessage(b"no stream of zlib", sys_flag=1)
+            half = half_message(broken, group=topic, transaction="broken", topic=topic, queue_id=0)
+            await (await producer.submit_to(HALF, half))
+
+    asyncio.run(leave_unreadable())
+    with telemetry(address, "asked") as stream:
+        told = make("Settings", client_type=ClientType.PRODUCER)
+        told.publishing.topics.add(name=topic)
+        stream.tell(told)
+        # No transaction of the tests before is ended so.
+        own = {"message_id": "0100000000000000000000000000000002"}
+        raw.send(topic, b"half", message_type=MessageType.TRANSACTION, **own)
+        command = stream.next().recover_orphaned_transaction_command
+
+    assert command.message.body == b"half"
+    assert node.logged("nobody is asked about a transaction: id=broken")
 
 
 def codes(answer: Any) -> tuple[int, list[int]]:

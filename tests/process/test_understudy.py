@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -19,6 +20,7 @@ from ledgermq.store.store_view import StoreView
 from ledgermq.understudy.understudy_status import UnderstudyStatus, read_status
 from tests.conftest import Golden
 from tests.process.conftest import Node, wait_until
+from tests.process.full_disk import SmallDisk, why_not
 from tests.process.group_nodes import free_port
 from tests.process.remoting_client import RemotingClient
 from tests.process.understudy_process import UnderstudyProcess, understudy
@@ -144,6 +146,45 @@ def test_a_folder_is_promoted_when_its_master_is_gone_and_a_node_serves_it(
     # What follows is the node's own.
     again = understudy("run", "--folder", process.folder)
     assert (again.returncode, "promoted" in again.stderr) == (1, True)
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("is_full_from_the_first", [True, False])
+def test_a_full_disk_is_waited_for(
+    golden: Golden, tmp_path: Path, is_full_from_the_first: bool
+) -> None:
+    disk, waits = SmallDisk(tmp_path), "waits for space on the disk"
+    disk.make()
+    # The mount itself, with its ``lost+found``.
+    process = UnderstudyProcess(disk.mount, tmp_path / "said")
+    try:
+        with small_master(golden("gs1")) as master:
+            process.add(master.address, master.remoting)
+            if not is_full_from_the_first:
+                process.start()
+                wait_level(process, master)
+                process.kill()
+                shutil.rmtree(process.folder / "commitlog")
+                shutil.rmtree(process.folder / "consumequeue")
+                (process.folder / "ledgermq/log-checkpoint").unlink()
+            disk.fill()
+            process.start()
+            wait_until(
+                lambda: process.has_ended or waits in process.said.read_text(), "a full disk"
+            )
+            pid = process.pid
+            disk.give_back()
+            wait_until(
+                lambda: process.has_ended or status_of(process).dispatched == master.end,
+                "all of it",
+            )
+            assert (process.pid, process.status) == (pid, None), process.said.read_text()
+            assert process.stop() == 0
+    finally:
+        process.kill()
+        disk.unmount()
+
+    assert process.said.read_text().count(waits) == 1
 
 
 def test_a_folder_that_follows_is_no_nodes(

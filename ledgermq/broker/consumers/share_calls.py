@@ -512,7 +512,7 @@ class ShareCalls(Service):
                 begin = queue.next
             if max(begin, bounds.start) < bounds.stop:
                 return True
-            due = None if queue is None else queue.next_due()
+            due = None if queue is None else queue.next_due(epoch)
             if due is not None and due <= epoch:
                 return True
         return False
@@ -524,7 +524,7 @@ class ShareCalls(Service):
         if gather.receives.is_in_order:
             times = (queue.held_until(epoch) for queue in queues)
         else:
-            times = (queue.next_due() for queue in queues)
+            times = (queue.next_due(epoch) for queue in queues)
         return min((due for due in times if due is not None), default=None)
 
     def _end_late(self, gather: ShareGather, now_ms: int) -> None:

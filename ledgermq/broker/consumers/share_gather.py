@@ -631,5 +631,5 @@ def queue_row(
         "returned": queue.unsettled - queue.waiting - sum(run.length for run in held),
         "behind": queue.waiting,
         "again": sum(run.length for run in queue.runs if run.delivery > 1),
-        "next_due": queue.next_due(),
+        "next_due": queue.next_due(now_ms),
     }

@@ -570,8 +570,9 @@ class PositionCheck:
             state = self._tables.state
             self._term = term
             ends = self._tables.known_ends()
+            moved = state.delays, state.moves
             self._steps = find_outliers(
-                state.offsets, (state.delays, state.moves), self._end_of, at_least=ends
+                state.offsets, moved, self._end_of, shares=state.shares, at_least=ends
             )
         until_ns = self._clock.monotonic_ns() + CHECK_NS
         try:
@@ -583,7 +584,7 @@ class PositionCheck:
             found: list[Outlier] = ended.value
         self._steps = None
         state = self._tables.state
-        put_right(found, state.offsets, (state.delays, state.moves))
+        put_right(found, state.offsets, (state.delays, state.moves), state.shares)
         tell_outliers(found)
         return True
 

@@ -201,7 +201,8 @@ class TransactionService(Service):
         self._desk = CheckDesk()
         self._ends: deque[End] = deque()
         self._group: _Group | None = None
-        self._round_from_ms: int | None = None
+        # Where the half queue ended when the round of checks began that is under way.
+        self._round_end: int | None = None
         self._next_round_ms: int | None = None
         self._now_ms = self._retry_ms = 0
         self._ended_last = False
@@ -330,7 +331,7 @@ class TransactionService(Service):
 
     def _stop(self, error: LedgerError) -> None:
         self._doubt()
-        self._round_from_ms = self._next_round_ms = None
+        self._round_end = self._next_round_ms = None
         group, self._group = self._group, None
         waiting = [end for end, _ in group.ends] if group is not None else []
         self._mailbox += [Reply(end.caller, error) for end in (*waiting, *self._ends)]
@@ -430,17 +431,18 @@ class TransactionService(Service):
         group = _Group()
         assert self._next_round_ms is not None
         at_ms = epoch_ms(self._clock)
-        if self._round_from_ms is None:
+        if self._round_end is None:
             if now_ms < self._next_round_ms:
                 return group
             self._next_round_ms = now_ms + self._interval_ms()
-            self._round_from_ms = at_ms
+            self._round_end = table.next_half
             self._desk.begin_round()
+        end = self._round_end
         planned = table.plan_round(
-            at_ms, self._rules(table, at_ms), from_ms=self._round_from_ms, limit=GROUP_RECORDS_MAX
+            at_ms, self._rules(table, at_ms), below=end, limit=GROUP_RECORDS_MAX
         )
         if planned.is_last:
-            self._round_from_ms = None
+            self._round_end = None
         group.floor = planned.floor
         again, asked = set(planned.again), {half.offset for half in planned.asked}
         unasked = [half for half in planned.again if half.offset not in asked]
@@ -457,7 +459,7 @@ class TransactionService(Service):
         if left is not None:
             # The rest comes next; nothing behind it may count as done with.
             group.floor = left
-            self._round_from_ms = self._round_from_ms or at_ms
+            self._round_end = end
         group.asked = tuple(half for half, _ in group.moves if half.offset in asked)
         return group
 

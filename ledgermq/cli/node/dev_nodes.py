@@ -27,6 +27,8 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError, StoreLockedError
 from ledgermq.model.units import MIB
 from ledgermq.process.settings.settings_loading import load_settings
+from ledgermq.store.files.file_names import is_of_others
+from ledgermq.store.files.small_file import read_file, replace_file
 
 LOOPBACK = "127.0.0.1"
 FIRST, LAST = 12_000, 30_000
@@ -85,6 +87,8 @@ PREFIX = "ledgermq-dev-"
 TOKENS = "tokens"
 CONFIG = "node.toml"
 
+_TOKEN_WORDS = 3
+
 PORTS_EACH = 7
 """Ports of a node in a row: RocketMQ's clients, producers, consumers, HTTP, members, and direct
 connections of members and of their writers."""
@@ -128,7 +132,7 @@ class NodeFolder:
                 raise ConfigError(
                     "folder cannot be made", folder=str(kept), reason=error.strerror
                 ) from error
-            if not _names(self.path) and any(self.path.iterdir()):
+            if not _names(self.path) and not all(map(_is_begun, self.path.iterdir())):
                 raise ConfigError(
                     "folder holds something else: give an empty one, or one of an earlier dev",
                     folder=str(self.path),
@@ -399,11 +403,18 @@ def _without_web(settings: Settings) -> Settings:
 
 
 def _token(path: Path) -> str:
-    """The token of the folder, made where there is none."""
-    if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(f"dev {secrets.token_hex(16)} admin\n")
-    return path.read_text().split()[1]
+    """The token of the folder, made where there is none, or a crash has left none in its file."""
+    words = (read_file(path) or b"").split()
+    if len(words) < _TOKEN_WORDS:
+        words = [b"dev", secrets.token_hex(16).encode(), b"admin"]
+        replace_file(path, b" ".join(words) + b"\n")
+    return words[1].decode()
+
+
+def _is_begun(path: Path) -> bool:
+    """Whether it may be there before the first node has its settings: dev was killed then."""
+    is_node = path.name.startswith("n") and path.is_dir() and not any(path.iterdir())
+    return is_of_others(path.name) or path.name == TOKENS or is_node
 
 
 def _names(folder: Path) -> list[str]:

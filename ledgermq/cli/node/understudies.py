@@ -24,6 +24,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.model.units import MIB
 from ledgermq.process.clock import MachineClock
 from ledgermq.process.log_lines import configure
+from ledgermq.store.files.file_names import is_of_others
 from ledgermq.store.origin import Product, UseVerdict, origin_of, refuse_strange
 from ledgermq.understudy.followed_settings import has_accounts, look_at_master, translation_of
 from ledgermq.understudy.master_access import (
@@ -52,7 +53,8 @@ def add(arguments: argparse.Namespace) -> int:
     note = look_at_master(arguments.master, arguments.remoting, _access(arguments))
     make_directory(root, mode=0o750)
     with stopped_store(root):
-        found = sorted(path.name for path in root.iterdir() if path.name not in _LOCKS)
+        names = sorted(path.name for path in root.iterdir())
+        found = [name for name in names if name not in _LOCKS and not is_of_others(name)]
         found += [] if read_note(root) is None else ["an understudy"]
         if found:
             raise ConfigError(

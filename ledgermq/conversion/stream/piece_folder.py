@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
+from ledgermq.store.files.file_names import is_of_others
 from ledgermq.store.files.small_file import create_file, write_all
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class PieceFolder:
             return []
         except OSError as error:
             raise _refused("not listed", self._root / folder, error) from error
-        return sorted(name for name in found if not name.startswith("."))
+        return sorted(name for name in found if not is_of_others(name))
 
     def put(self, name: str, parts: Iterable[Bytes]) -> bool:
         """Have the piece, durable on return; False if there is one of that name. A crash leaves a

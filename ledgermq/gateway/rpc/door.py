@@ -15,14 +15,16 @@ import socket
 import ssl
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from ledgermq.formats.records.host_address import plain_address
 from ledgermq.gateway.transport.tls_channel import HANDSHAKE
 from ledgermq.hosts.address_share import share_of
 from ledgermq.ipc.counters import Counts, GrpcCounter
 from ledgermq.process.one_loop import end_all
+from ledgermq.sessions.socket_watch import Strangers
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +100,11 @@ class _Side(asyncio.Protocol):
             self.other.transport.close()
 
 
+class _Passed(NamedTuple):
+    host: str
+    task: asyncio.Task[None] | None
+
+
 class Door:
     """Owned by the process's loop."""
 
@@ -127,7 +134,8 @@ class Door:
         self._counts = counts
         self._connections, self._per_address = connections, per_address
         self._only_tls = only_tls
-        self._hosts: dict[str, str] = {}
+        self._passed: dict[str, _Passed] = {}
+        self._strangers = Strangers()
         self._shares: Counter[str] = Counter()
         self._numbers = itertools.count(1)
         self._accepting: asyncio.Task[None] | None = None
@@ -147,9 +155,13 @@ class Door:
 
     def host_of(self, peer: str) -> str | None:
         """Address of the client whose call came from ``peer``, as gRPC's library names it; None:
-        nobody that the door has let in.
+        nobody that the door has let in. Its connection does not give way any more.
         """
-        return self._hosts.get(peer)
+        found = self._passed.get(peer)
+        if found is None:
+            return None
+        self._strangers.discard(found.task)
+        return found.host
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -163,33 +175,49 @@ class Door:
                 continue
             host = plain_address(str(address[0]))
             share = share_of(host)
-            if not self._has_room(share):
-                self._counts[GrpcCounter.REFUSED] += 1
+            is_full = not self._has_room(share)
+            # This one is, or the one that gives way.
+            self._counts[GrpcCounter.REFUSED] += is_full
+            if is_full and not self._give_way(share):
                 client.close()
                 continue
             # At once: those that wait to be taken are, without any turn of others between.
             self._shares[share] += 1
+            self._counts[GrpcCounter.CONNECTIONS] += 1
             task = asyncio.create_task(self._serve(client, host))
             self._passing.add(task)
-            task.add_done_callback(self._passing.discard)
+            # It may have to give way before it has begun.
+            task.add_done_callback(partial(self._forget, client, share))
+            self._strangers.add(share, task, task.cancel)
+            if is_full:
+                # Who gives way is gone before the next one is taken.
+                await asyncio.sleep(0)
+
+    def _give_way(self, share: str) -> bool:
+        """End a connection that keeps the place for nothing, of the same share first: who connects
+        again and again is to push out himself. Whether there was one.
+        """
+        has_share = self._shares[share] < self._per_address
+        return self._strangers.give_way(share) or (has_share and self._strangers.give_way())
 
     def _has_room(self, share: str) -> bool:
         return len(self._passing) < self._connections and self._shares[share] < self._per_address
 
+    def _forget(self, client: socket.socket, share: str, task: asyncio.Task[None]) -> None:
+        self._passing.discard(task)
+        self._strangers.discard(task)
+        client.close()
+        self._counts[GrpcCounter.CONNECTIONS] -= 1
+        self._shares[share] -= 1
+        if not self._shares[share]:
+            del self._shares[share]
+
     async def _serve(self, client: socket.socket, host: str) -> None:
-        share = share_of(host)
-        self._counts[GrpcCounter.CONNECTIONS] += 1
         try:
             await self._pass(client, host)
         except (OSError, ssl.SSLError, TimeoutError) as error:
             self._counts[GrpcCounter.REFUSED] += 1
             logger.debug("connection of a gRPC client ended: peer=%s: %s", host, error)
-        finally:
-            client.close()
-            self._counts[GrpcCounter.CONNECTIONS] -= 1
-            self._shares[share] -= 1
-            if not self._shares[share]:
-                del self._shares[share]
 
     async def _pass(self, client: socket.socket, host: str) -> None:
         loop = asyncio.get_running_loop()
@@ -213,7 +241,7 @@ class Door:
         name = f"ledgermq-grpc-{os.getpid()}-{next(self._numbers)}"
         peer = f"unix-abstract:{name}"
         try:
-            self._hosts[peer] = host
+            self._passed[peer] = _Passed(host, asyncio.current_task())
             async with asyncio.timeout(INNER_S):
                 inner = await self._connect(name)
             outer.join(inner)
@@ -226,7 +254,7 @@ class Door:
             outer.transport.abort()
             if outer.other is not None and outer.other.transport is not None:
                 outer.other.transport.abort()
-            del self._hosts[peer]
+            del self._passed[peer]
 
     async def _connect(self, name: str) -> _Side:
         loop = asyncio.get_running_loop()

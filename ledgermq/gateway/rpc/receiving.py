@@ -12,6 +12,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +96,7 @@ class RpcReceives:
         self._clients = clients
         self._renewed: OrderedDict[Key, _Renewed] = OrderedDict()
         self._renew_at = 0.0
+        self._making = asyncio.Lock()
         self._background: set[asyncio.Task[object]] = set()
 
     async def close(self) -> None:
@@ -137,10 +139,9 @@ class RpcReceives:
             told = fine() if taken else status(RpcCode.MESSAGE_NOT_FOUND, "no new message")
             yield make("ReceiveMessageResponse", status=told)
             for one in taken:
-                if not self._has_room(caller):
+                message = await self._made(caller, topic, one)
+                if message is None:
                     break
-                # One by one: a compressed body is up to a thousand times as large as its record.
-                message = _message(topic, one)
                 with self._answers.held(caller.owner, len(message.body)):
                     yield make("ReceiveMessageResponse", message=message)
                 given += 1
@@ -150,12 +151,21 @@ class RpcReceives:
             # What the client has not got, because it has gone, others get at once.
             self._give_back(caller, group, taken[given:])
 
-    def _has_room(self, caller: RpcCaller) -> bool:
-        try:
-            self._answers.check(caller.owner)
-        except BusyError:
-            return False
-        return True
+    async def _made(self, caller: RpcCaller, topic: str, taken: SharedMessage) -> Any:
+        """A message as its consumer gets it; None: there is no room for it.
+
+        A compressed body is up to a thousand times as large as its record. So these are made one by
+        one, and beside the loop, by which this process and all other clients live.
+        """
+        stored = ReceivedMessage(topic, taken.record, 0, len(taken.record))
+        async with self._making if stored.is_compressed else nullcontext():
+            try:
+                self._answers.check(caller.owner)
+            except BusyError:
+                return None
+            if stored.is_compressed:
+                return await asyncio.to_thread(_message, stored, taken)
+            return _message(stored, taken)
 
     async def ack(self, caller: RpcCaller, request: Any) -> Any:
         """Messages are done with.
@@ -411,9 +421,8 @@ def _status_of(row: SettledHandle) -> Any:
     )
 
 
-def _message(topic: str, taken: SharedMessage) -> Any:
+def _message(stored: ReceivedMessage, taken: SharedMessage) -> Any:
     """A message as a consumer gets it."""
-    stored = ReceivedMessage(topic, taken.record, 0, len(taken.record))
     properties = stored.properties
     try:
         body = stored.body
@@ -421,7 +430,7 @@ def _message(topic: str, taken: SharedMessage) -> Any:
         # As it is stored: the message would come again and again, and those beside it.
         body = bytes(stored.stored_body)
     message = given_message(
-        topic,
+        stored.topic,
         body,
         properties,
         tag=stored.tag,

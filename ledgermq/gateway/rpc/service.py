@@ -39,6 +39,7 @@ from ledgermq.gateway.rpc.statuses import RpcRefusedError, fine, status_of
 from ledgermq.gateway.rpc.telemetry import WRITE_S, Telemetry
 from ledgermq.gateway.rpc.transaction_checks import TransactionChecks
 from ledgermq.gateway.transport.listening import open_listeners
+from ledgermq.hosts.host_name import host_and_port
 from ledgermq.ipc.counters import Counts, GrpcCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, StopFlag, sleep_max_ms
@@ -55,7 +56,11 @@ from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.process.settings import reload
 from ledgermq.process.systemd.port_addresses import ANYWHERE
 from ledgermq.sessions.request_faults import RequestFaults
-from ledgermq.store.files.descriptor_cache import connections_allowed, users_allowed
+from ledgermq.store.files.descriptor_cache import (
+    PASSED_FILES,
+    connections_allowed,
+    users_allowed,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +74,7 @@ UNREAD_BYTES = 64 * 1024
 """Bytes that are taken in of a call whose message is not read yet."""
 
 METADATA_MAX = 16 * 1024
+_ANY_ADDRESS = ("*", ANYWHERE, "[::]")
 GRACE_S = 2.0
 """Calls under way have so long to end when the process is told to stop."""
 
@@ -342,6 +348,10 @@ class RpcService:
     def _endpoints(self, request: Any) -> Any:
         own = self._settings.listen.grpc
         assert own is not None
+        host, _, port = own.rpartition(":")
+        if host in _ANY_ADDRESS:
+            # Nobody can connect there.
+            own = host_and_port(self._settings.node.broker_ip, int(port))
         return endpoints_for(request.endpoints, own=own, leader=self._watch.address)
 
 
@@ -450,7 +460,9 @@ def _door(settings: Settings, counts: Counts, tls: Any) -> Door:
     host, _, port = settings.listen.grpc.rpartition(":")
     address = (ANYWHERE if host == "*" else host.strip("[]"), int(port))
     connections, share = connections_allowed(
-        settings.grpc.connections_max, settings.limits.connections_per_address
+        settings.grpc.connections_max,
+        settings.limits.connections_per_address,
+        files=PASSED_FILES,
     )
     (listener,) = open_listeners([address], setting="listen.grpc")
     return Door(

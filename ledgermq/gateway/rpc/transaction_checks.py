@@ -25,7 +25,7 @@ from ledgermq.gateway.rpc.given_messages import given_message
 from ledgermq.gateway.rpc.node_link import NAME
 from ledgermq.gateway.rpc.sending import TransactionName
 from ledgermq.ipc.counters import Counts, GrpcCounter
-from ledgermq.model.errors import LedgerError
+from ledgermq.model.errors import BodyUnreadableError, LedgerError
 
 logger = logging.getLogger(__name__)
 
@@ -78,12 +78,24 @@ class TransactionChecks:
         while True:
             try:
                 for check in await self._broker.run(checks_steps(topic)):
-                    undecided = await self._broker.run(undecided_steps(check))
-                    for half in undecided.messages:
-                        self._tell(check, half)
+                    await self._pass_on(check)
             except LedgerError as error:
                 logger.debug("questions about transactions not fetched: %s: %s", topic, error)
                 await asyncio.sleep(FETCH_AGAIN_S)
+
+    async def _pass_on(self, check: TransactionCheck) -> None:
+        """Ask about one transaction; a message that nobody can read is nobody's to be asked about,
+        and keeps no other question back.
+        """
+        try:
+            undecided = await self._broker.run(undecided_steps(check))
+        except BodyUnreadableError as error:
+            logger.warning(
+                "nobody is asked about a transaction: id=%s: %s", check.transaction, error
+            )
+            return
+        for half in undecided.messages:
+            self._tell(check, half)
 
     def _tell(self, check: TransactionCheck, half: HalfMessage) -> None:
         """Ask one producer; what nobody answers is asked again."""

@@ -3,6 +3,7 @@
 A slave says where its log ends, and gets what follows; then it says what it has, at least every
 five seconds. One that says what it cannot have, is silent, or does not read, loses its connection
 and nothing else: what is kept for one is a piece of the log and eight bytes.
+Where all places are taken, who has said nothing yet gives way.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import suppress
 
 from ledgermq.formats.records.host_address import plain_address
 from ledgermq.gateway.slaves.committed_log import CommittedLog, SentPart
+from ledgermq.hosts.address_share import share_of
 from ledgermq.ipc.counters import Counts, SlavesCounter
 from ledgermq.ipc.loop import LOOK_AGAIN_MS
 from ledgermq.model.config.settings import SlavesSection
@@ -24,6 +26,7 @@ from ledgermq.remoting.fields import INT64_MAX
 from ledgermq.remoting.ha_frames import REPORTS_SIZE_MAX, ReportReader, encode_pushed
 from ledgermq.sessions.refusal_lines import RefusalLines
 from ledgermq.sessions.request_faults import RequestFaults
+from ledgermq.sessions.socket_watch import Strangers
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +72,7 @@ class SlavePort:
         self._faults = RequestFaults(counts, SlavesCounter.REQUESTS_FAILED)
         self._lines = RefusalLines()
         self._slaves: dict[asyncio.Task[None], _Slave] = {}
+        self._strangers = Strangers()
         self._accepting: asyncio.Task[None] | None = None
         self._free_at = 0.0
 
@@ -125,7 +129,8 @@ class SlavePort:
                 await asyncio.sleep(HEAR_PAUSE_S)
                 continue
             host = plain_address(str(address[0]))
-            if len(self._slaves) >= self._settings.connections_max:
+            is_full = len(self._slaves) >= self._settings.connections_max
+            if is_full and not self._give_way(host):
                 self._refuse(
                     host,
                     ProtocolError(
@@ -135,13 +140,34 @@ class SlavePort:
                     ),
                 )
                 client.close()
+            else:
+                slave = _Slave(client, host, self._log, self)
+                task = asyncio.create_task(self._serve(slave, host))
+                self._slaves[task] = slave
+                # It may have to give way before it has begun.
+                task.add_done_callback(self._forget)
+                self._strangers.add(share_of(host), slave, task.cancel)
+                # One of two was.
+                self._counts[SlavesCounter.REFUSED] += is_full
+            if is_full:
                 # Who knocks all the time waits at the door, and those who are in have their turn.
                 await asyncio.sleep(HEAR_PAUSE_S)
-                continue
-            slave = _Slave(client, host, self._log, self)
-            task = asyncio.create_task(self._serve(slave, host))
-            self._slaves[task] = slave
-            task.add_done_callback(self._slaves.pop)
+
+    def _give_way(self, host: str) -> bool:
+        """End who says nothing, of ``host`` first: RocketMQ's slaves take five seconds for their
+        first report, and who connects again and again is to push out himself.
+        """
+        share = share_of(host)
+        return self._strangers.give_way(share) or self._strangers.give_way()
+
+    def note_asked(self, slave: _Slave) -> None:
+        """A slave has said what it has: it does not give way any more."""
+        self._strangers.discard(slave)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        slave = self._slaves.pop(task)
+        self._strangers.discard(slave)
+        slave.close()
 
     async def _serve(self, slave: _Slave, host: str) -> None:
         try:
@@ -153,8 +179,6 @@ class SlavePort:
             self._refuse(host, error)
         except Exception as error:
             self._faults.refusal(error, "slave")
-        finally:
-            slave.close()
 
     def _refuse(self, host: str, error: LedgerError) -> None:
         self._counts[SlavesCounter.REFUSED] += 1
@@ -206,6 +230,7 @@ class _Slave:
         self._client.setblocking(False)
         self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await self._take_report(None)
+        self._port.note_asked(self)
         part = self._part = SentPart(self._log, await self._first_position())
         self.is_fed = True
         logger.info("slave follows: peer=%s from=%d", self._host, part.position)

@@ -50,11 +50,7 @@ class MirrorReport(TypedDict):
 
 
 def write_mirror_report(path: Path, report: MirrorReport) -> None:
-    """Replace the report.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Replace the report."""
     write_rows(path, [report])
 
 

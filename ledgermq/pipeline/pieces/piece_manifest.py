@@ -28,6 +28,8 @@ from ledgermq.pipeline.pieces.piece_places import (
 from ledgermq.store.files.checked_document import decode_document, encode_document
 
 _VERSION, _VERSION_EDITED = 1, 2
+_MADE_ANEW = "manifest of pieces is not whole: `ledgermq piece manifest` makes it anew"
+
 PUT_TRIES = 16
 """How often a manifest is read anew because somebody else has replaced it meanwhile."""
 
@@ -210,7 +212,10 @@ def _read(place: ReadPlace) -> tuple[PieceManifest, str | None]:
     if found is None:
         return PieceManifest(()), None
     where = place.as_text(MANIFEST)
-    document = decode_document(found[0], file=where)
+    try:
+        document = decode_document(found[0], file=where)
+    except CorruptLogError as error:
+        raise CorruptLogError(_MADE_ANEW, file=where, reason=error.message) from error
     if document.get("version") not in (_VERSION, _VERSION_EDITED):
         raise ConfigError(
             "manifest of pieces of a later version", file=where, version=document.get("version")
@@ -224,9 +229,7 @@ def _read(place: ReadPlace) -> tuple[PieceManifest, str | None]:
             for topic, rows_ in dict(cast("Any", document.get("ends", {}))).items()
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptLogError(
-            "manifest of pieces cannot be read", file=where, reason=str(error)
-        ) from error
+        raise CorruptLogError(_MADE_ANEW, file=where, reason=str(error)) from error
     if any(one.end > other.start for one, other in pairwise(rows)) or edition < max(
         (row.edition for row in rows), default=0
     ):

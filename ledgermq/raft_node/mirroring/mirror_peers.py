@@ -189,13 +189,13 @@ class MirrorPeers:
         report = _report(status, lag, held)
         if lag.silent_s is not None:
             self._told = report
+        write_mirror_report(self._report, report)
         try:
-            write_mirror_report(self._report, report)
             if now >= self._noted_at + NOTE_S:
                 self._noted_at = now
                 self._write_note()
-        except (OSError, StorageError) as error:
-            logger.warning("how far the mirror is, is not reported: %s", error)
+        except StorageError as error:
+            logger.warning("how far the mirror is, is not noted: %s", error)
 
     def _write_note(self) -> None:
         """Keep the last report for who promotes this mirror, perhaps after the machine was started

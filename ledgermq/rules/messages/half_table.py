@@ -202,11 +202,11 @@ class HalfTable:
             _check_size(key, halves, messages)
         return halves
 
-    def plan_round(self, now_ms: int, rules: CheckRules, *, from_ms: int, limit: int) -> Round:
+    def plan_round(self, now_ms: int, rules: CheckRules, *, below: int, limit: int) -> Round:
         """What is to be done with those that wait too long, the oldest first.
 
         Args:
-            from_ms: when the round began: what was stored since waits for the next one.
+            below: where the queue ended when the round began: what is behind waits for the next.
             limit: most messages that are moved.
         """
         again: list[Half] = []
@@ -215,7 +215,7 @@ class HalfTable:
         floor, is_last = self.next_half, True
         for half in self._pending.values():
             way = _way_of(half, now_ms, rules)
-            is_young = half.stored_ms >= from_ms or way is None
+            is_young = half.offset >= below or way is None
             if is_young or len(again) + len(discarded) >= limit:
                 floor, is_last = half.offset, is_young
                 break
@@ -276,18 +276,27 @@ def _check_size(key: TransactionKey, halves: Sequence[Half], messages: int) -> N
 
 def _way_of(half: Half, now_ms: int, rules: CheckRules) -> Way | None:
     """What to do with a half message in a round of checks; None when it is too young for any."""
-    age_ms = now_ms - half.born_ms
     if half.checks >= rules.checks_max or now_ms - half.stored_ms > rules.age_max_ms:
         return Way.DISCARD
     if _is_due(half, now_ms, rules):
         return Way.AGAIN
     # One that asks for a longer time must not hold up the others behind it.
-    return Way.AGAIN if half.immunity_ms is not None and age_ms >= rules.timeout_ms else None
+    has_own = half.immunity_ms is not None
+    return Way.AGAIN if has_own and _age_ms(half, now_ms) >= rules.timeout_ms else None
 
 
 def _is_due(half: Half, now_ms: int, rules: CheckRules) -> bool:
     immunity_ms = rules.timeout_ms if half.immunity_ms is None else half.immunity_ms
-    return now_ms - half.born_ms > immunity_ms
+    age_ms = _age_ms(half, now_ms)
+    # As with RocketMQ: else a clock that was put back would keep all questions for as long.
+    return age_ms < 0 or age_ms > immunity_ms
+
+
+def _age_ms(half: Half, now_ms: int) -> int:
+    """How long a message has waited: since it was made, or was stored where its producer's clock is
+    ahead, which is to hold up none behind it.
+    """
+    return now_ms - min(half.born_ms, half.stored_ms)
 
 
 def _key_of(half: Half) -> TransactionKey:

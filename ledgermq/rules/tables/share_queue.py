@@ -11,6 +11,11 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby, islice, pairwise
 
 from ledgermq.rules.tables.share_changes import WAITS, Run
+from ledgermq.verbs.shares import INVISIBLE_MS_MAX
+
+AHEAD_MS_MAX = INVISIBLE_MS_MAX + 3_600_000
+"""Whoever keeps a message from others for longer than is allowed, and than clocks differ, had one
+that was wrong: it is handed out again at once, as RocketMQ does with delayed messages."""
 
 _SLACK = 64
 """Dead entries that the heap of times may have however few runs there are."""
@@ -36,7 +41,7 @@ class ShareQueue:
         waiting: those of them that wait for others of their key.
     """
 
-    __slots__ = ("_runs", "_times", "next", "unsettled", "waiting")
+    __slots__ = ("_latest", "_runs", "_times", "next", "unsettled", "waiting")
 
     def __init__(self, next_offset: int, runs: Iterable[Run] = ()) -> None:
         self.next = next_offset
@@ -44,6 +49,8 @@ class ShareQueue:
         self.waiting = 0
         self._runs: list[Run] = []
         self._times: list[_Span] = []
+        # No run that a time makes visible is invisible for longer.
+        self._latest = 0
         told = list(runs)
         is_sound = all(
             one.end <= other.first and not other.follows(one) for one, other in pairwise(told)
@@ -127,15 +134,31 @@ class ShareQueue:
             found.update((run.first, run) for run in runs)
         for span in looked_at:
             heapq.heappush(self._times, span)
+        if len(found) < count_max and self._is_beyond(now_ms):
+            found.update((run.first, run) for run in self._beyond(now_ms, count_max))
         return list(islice(found.values(), count_max))
 
-    def next_due(self) -> int | None:
+    def next_due(self, now_ms: int) -> int | None:
         """When the first run's time comes, or has come; None: there are none, or all wait."""
+        if self._is_beyond(now_ms):
+            return now_ms
         while self._times:
             if next(self._runs_of(self._times[0]), None) is not None:
                 return self._times[0][0]
             heapq.heappop(self._times)
         return None
+
+    def _is_beyond(self, now_ms: int) -> bool:
+        """Whether runs are invisible for longer than anybody may have them so."""
+        if self._latest <= now_ms + AHEAD_MS_MAX:
+            return False
+        self._latest = max((run.until for run in self._runs if run.until != WAITS), default=0)
+        return self._latest > now_ms + AHEAD_MS_MAX
+
+    def _beyond(self, now_ms: int, count_max: int) -> Iterator[Run]:
+        latest = now_ms + AHEAD_MS_MAX
+        beyond = (run for run in self._runs if latest < run.until != WAITS)
+        return islice(beyond, count_max)
 
     def _runs_of(self, span: _Span) -> Iterator[Run]:
         """The runs that begin in a span, and become visible when it says."""
@@ -170,6 +193,7 @@ class ShareQueue:
     def _note_time(self, run: Run) -> None:
         if run.until == WAITS:
             return
+        self._latest = max(self._latest, run.until)
         if len(self._times) > 2 * len(self._runs) + _SLACK:
             self._take_times()
         else:
@@ -180,6 +204,7 @@ class ShareQueue:
         self._times = []
         for (until, _), alike in groupby(visible, lambda run: (run.until, run.first // _SPAN_MAX)):
             runs = list(alike)
+            self._latest = max(self._latest, until)
             self._times.append((until, runs[0].first, runs[-1].end))
         heapq.heapify(self._times)
 

@@ -14,6 +14,7 @@ from typing import Self
 
 from ledgermq.formats.config_json import Rows
 from ledgermq.model.errors import ConfigError, CorruptLogError, GroupActiveError
+from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.tables.documents import ROWS_PER_STEP, Document, Steps, finish, read_table
 from ledgermq.rules.tables.group_offsets import GroupTopic
 from ledgermq.rules.tables.share_changes import Run, ShareChanged, ShareEnded, read_runs, write_runs
@@ -116,6 +117,13 @@ class ShareTable(Table[Taken]):
                 group=group,
             )
 
+    def begin_again(self, group: str, queue: QueueName, offset: int) -> None:
+        """What was taken of a queue from ``offset`` on is over: nobody was given it yet."""
+        queues = self._rows[GroupTopic(group, queue.topic)]
+        self._count(group, -queues[queue.queue_id].unsettled)
+        queues[queue.queue_id] = ShareQueue(offset)
+        self.revision += 1
+
     def apply(self, change: Taken, _place: int, _at_ms: int, /) -> None:
         if isinstance(change, ShareChanged):
             self._change(change)
@@ -160,9 +168,7 @@ class ShareTable(Table[Taken]):
         for queue_id, offset in change.offsets.items():
             queue = queues.get(queue_id)
             if queue is not None and queue.low != offset:
-                self._count(change.group, -queue.unsettled)
-                queues[queue_id] = ShareQueue(offset)
-                self.revision += 1
+                self.begin_again(change.group, QueueName(change.topic, queue_id), offset)
 
     def _of(self, owner: GroupTopic) -> _Queues:
         self._topics.setdefault(owner.group, set()).add(owner.topic)

@@ -15,7 +15,7 @@ from pathlib import Path
 from ledgermq.model.errors import NO_SPACE, CorruptLogError, StorageError
 from ledgermq.store.files.descriptor_cache import with_descriptors
 from ledgermq.store.files.disk_space import storage_error
-from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory, sync_file
+from ledgermq.store.files.disk_sync import make_folder, sync_content, sync_directory, sync_file
 from ledgermq.store.files.file_names import file_name, own_names
 
 RESERVE_STEP = 64 * 1024 * 1024
@@ -58,7 +58,7 @@ class AppendFiles:
         self.directory = directory
         self.file_size = file_size
         self.position = position
-        make_directories(directory)
+        make_folder(directory)
         self.files_made = 0
         self._ahead: dict[int, tuple[int, int]] = {}
         self._retired: list[int] = []

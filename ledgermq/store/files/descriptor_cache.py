@@ -47,6 +47,9 @@ FILES_MIN = 64
 SESSION_FILES = 7
 """Descriptors of one session of a process with its own node."""
 
+PASSED_FILES = 3
+"""Descriptors of a gRPC client's connection: its own, and both ends of what passes it on."""
+
 SPARE = 8
 """Descriptors that are kept back for files that must be opened."""
 
@@ -59,17 +62,22 @@ class _Spare:
     held: ClassVar[list[int]] = []
 
 
-def connections_allowed(connections: int, per_address: int = 0) -> tuple[int, int]:
+def connections_allowed(
+    connections: int, per_address: int = 0, *, files: int = 1
+) -> tuple[int, int]:
     """How many connections one socket may have at a time, and how many of them one address.
 
     The two numbers of the settings, or less where this process may not open as many files: a
     quarter of those, at least ``FILES_MIN``, is for others, and two sockets of clients share the
     rest.
+
+    Args:
+        files: descriptors of one connection.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return connections, per_address
-    most = max(2, (soft - max(FILES_MIN, soft // 4)) // 2)
+    most = max(2, (soft - max(FILES_MIN, soft // 4)) // (2 * files))
     if connections <= most:
         return connections, per_address
     return most, min(per_address, most // 2)
@@ -79,7 +87,7 @@ def users_allowed(users: int) -> int:
     """For how many users a process may have a session with its own node: the setting, or less where
     it may not open as many files. Their sessions have the part of a second socket of clients.
     """
-    return max(1, connections_allowed(users * SESSION_FILES)[0] // SESSION_FILES)
+    return connections_allowed(users, files=SESSION_FILES)[0]
 
 
 def with_descriptors(opens: Callable[[], _Opened]) -> _Opened:
@@ -178,7 +186,8 @@ def raise_and_tell(settings: Settings) -> None:
         bounded["remoting.connections_max"] = wanted, connections_allowed(wanted)[0]
     if settings.listen.grpc is not None:
         wanted = settings.grpc.connections_max
-        bounded["grpc.connections_max"] = wanted, connections_allowed(wanted)[0]
+        allowed, _ = connections_allowed(wanted, files=PASSED_FILES)
+        bounded["grpc.connections_max"] = wanted, allowed
         wanted = settings.grpc.users_max
         bounded["grpc.users_max"] = wanted, users_allowed(wanted)
     if settings.listen.http is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ledgermq.store.files.descriptor_cache import with_descriptors
+from ledgermq.store.files.disk_space import storage_error
 
 
 class SyncWatcher(Protocol):
@@ -95,6 +96,18 @@ def make_directories(directory: Path, *, mode: int = 0o777) -> bool:
                 raise
         sync_directory(folder.parent)
     return bool(missing)
+
+
+def make_folder(directory: Path) -> None:
+    """Make a folder of the store, with those above it; durable on return.
+
+    Raises:
+        DiskFullError, StorageError: the operating system refused.
+    """
+    try:
+        make_directories(directory)
+    except OSError as error:
+        raise storage_error("folder not made", error, file=str(directory)) from error
 
 
 def _tell(fd: int) -> None:

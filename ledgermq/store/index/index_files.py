@@ -37,6 +37,7 @@ from ledgermq.formats.kernels.kernel import link_keys, set_slots
 from ledgermq.model.errors import ConfigError, CorruptLogError, DiskFullError, StorageError
 from ledgermq.store.files.descriptor_cache import write_fully
 from ledgermq.store.files.disk_space import storage_error
+from ledgermq.store.files.disk_sync import make_folder
 from ledgermq.store.files.file_names import is_index_name, own_names, tell_foreign
 from ledgermq.store.files.kept_aside import keep_aside
 
@@ -89,6 +90,7 @@ class IndexFiles:
         aside: Path,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         follows: IndexHeader | None = None,
+        sign_of_life: Callable[[], None] = lambda: None,
     ) -> None:
         """Open the newest file of the folder ``root``, if there is one.
 
@@ -96,6 +98,7 @@ class IndexFiles:
             aside: folder for files that are no whole ones.
             clock_ms: epoch milliseconds; names new files, in local time.
             follows: header of the full file before the first one here, which is elsewhere.
+            sign_of_life: called again and again while many items are read.
 
         Raises:
             ConfigError: the files there have another geometry, all the same one.
@@ -107,6 +110,7 @@ class IndexFiles:
         self.dirty_directories: set[str] = set()
         self._clock_ms = clock_ms
         self._follows = follows
+        self._sign_of_life = sign_of_life
         self._heads = np.zeros(4 * KEYS_AT_ONCE, np.int32)
         self._items = bytearray(KEYS_AT_ONCE * ITEM_SIZE)
         self._names, self.lost = _index_names(root, layout, aside)
@@ -195,7 +199,7 @@ class IndexFiles:
             if (
                 not self._file.empty
                 and header.begin_physical_offset < position
-                and self._file.repair(position)
+                and self._file.repair(position, self._sign_of_life)
             ):
                 self.dirty_files.add(str(self._file.path))
                 return
@@ -292,8 +296,7 @@ class IndexFiles:
         header = fresh_header(self._follows if self._file is None else self._file.header)
         name = self._fresh_name()
         if not self.root.is_dir():
-            self.root.mkdir(parents=True)
-            self.dirty_directories.add(str(self.root.parent))
+            make_folder(self.root)
         file = _OpenFile.create(self.root / name, self.layout, header)
         if self._file is not None:
             self._file.close()
@@ -311,6 +314,7 @@ class IndexFiles:
         return name
 
     def _remove(self, number: int) -> None:
+        self._sign_of_life()
         path = self.root / self._names[number]
         newest = number == len(self._names) - 1
         was_open = self._file is not None
@@ -409,7 +413,7 @@ class _OpenFile:
         self.header = header
         put_header(self._page, header)
 
-    def repair(self, position: int) -> bool:
+    def repair(self, position: int, sign_of_life: Callable[[], None]) -> bool:
         """Keep the items of messages below ``position``, and compute all slots from them.
 
         False when there are none: nothing was changed then.
@@ -417,13 +421,14 @@ class _OpenFile:
         Raises:
             DiskFullError: there is no space for the slots; nothing was changed.
         """
-        kept = self._count_below(position)
+        kept = self._count_below(position, sign_of_life)
         if not kept:
             return False
         self.have_blocks()
         slots = np.zeros(self.layout.slots, ">i4")
         last = np.zeros(1, KEY_ITEM)
         for first in range(1, kept + 1, _REPAIR_ITEMS):
+            sign_of_life()
             items = self._read_items(first, min(_REPAIR_ITEMS, kept + 1 - first))
             slots[items["hash"] % self.layout.slots] = np.arange(first, first + len(items))
             last = items[-1:]
@@ -448,7 +453,7 @@ class _OpenFile:
         self._map.close()
         os.close(self.fd)
 
-    def _count_below(self, position: int) -> int:
+    def _count_below(self, position: int, sign_of_life: Callable[[], None]) -> int:
         """How many items are of messages below ``position``.
 
         After a power failure the header may count items that were not kept, and are zeros, or
@@ -456,6 +461,7 @@ class _OpenFile:
         """
         count, before = self.header.index_count, self.header.begin_physical_offset
         for first in range(1, count, _REPAIR_ITEMS):
+            sign_of_life()
             items = self._read_items(first, min(_REPAIR_ITEMS, count - first))
             positions = items["position"]
             begins = np.concatenate(([before], positions[:-1]))

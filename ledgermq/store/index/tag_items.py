@@ -22,7 +22,7 @@ from ledgermq.formats.java_hash import index_key_hash
 from ledgermq.formats.records.message import SIZE_MIN, WORD, Message, decode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.limits import ENTRY_SIZE_MAX
-from ledgermq.store.files.disk_sync import make_directories
+from ledgermq.store.files.disk_sync import make_folder
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.index.index_reader import IndexReader
 from ledgermq.store.log_family import LogFamily
@@ -60,12 +60,7 @@ def keep_tags(root: Path) -> None:
         DiskFullError, StorageError: the operating system refused.
     """
     path = _path(root)
-    try:
-        make_directories(path.parent)
-    except OSError as error:
-        raise StorageError(
-            "folder not made", errno=error.errno, file=str(path.parent), reason=error.strerror
-        ) from error
+    make_folder(path.parent)
     replace_file(path, b"")
 
 

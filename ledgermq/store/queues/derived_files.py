@@ -130,7 +130,7 @@ def load_derived_files(
     )
     index = None
     if store.message_index_enable:
-        index = IndexFiles(root / "index", _layout(store), aside=aside)
+        index = IndexFiles(root / "index", _layout(store), aside=aside, sign_of_life=sign_of_life)
     lacks_keys = is_incomplete(root)
     return DerivedFiles(queues, index, saved, published, lost_power, lacks_keys, unsure)
 

@@ -21,8 +21,7 @@ from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import CorruptLogError, DamagedLogError, DiskFullError, StorageError
 from ledgermq.model.ids import Position
 from ledgermq.model.names.stored_name import is_file_name
-from ledgermq.store.files.disk_space import storage_error
-from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory
+from ledgermq.store.files.disk_sync import make_folder, sync_content, sync_directory
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.files.store_checkpoint import (
     StoreCheckpoint,
@@ -231,6 +230,8 @@ class DispatchBuilder:
         at = self.position - base
         status = ScanStatus.FULL
         while status is ScanStatus.FULL:
+            # However few queues there are: thousands of messages are read before each.
+            self.queues.sign_of_life()
             count, at, status = self._tables.scan(
                 span, at, end - base, header_size=header_size, base=base
             )
@@ -347,10 +348,7 @@ class DispatchBuilder:
 
     def flush(self, *, ends: QueueEnds | None = None) -> None:
         """Make everything up to ``position`` durable, and write the checkpoints; and ``ends``."""
-        try:
-            make_directories(own_path(self._root).parent)
-        except OSError as error:
-            raise storage_error("folder not made", error, file=str(self._root)) from error
+        make_folder(own_path(self._root).parent)
         self.begin_flush(ends=ends).run(self.queues.give_sign)
 
     def delete_before(self, position: Position) -> int:

@@ -115,14 +115,14 @@ class QueueFiles:
         self._queues: dict[Queue, QueueEnd] = {}
         self._foreign: dict[Queue, QueueEnd] = {}
         """Those whose names no topic can have here."""
-        self._sign_of_life = sign_of_life
+        self.sign_of_life = sign_of_life
         self._worked = 0
         self.lost = self._find(aside, whole_below)
 
     def give_sign(self) -> None:
         """One more queue is worked at: a sign of life for each of many."""
         if self._worked % _QUEUES_A_SIGN == 0:
-            self._sign_of_life()
+            self.sign_of_life()
         self._worked += 1
 
     def _find(self, aside: Path, whole_below: int | None) -> list[str]:
@@ -421,6 +421,8 @@ class QueueFiles:
     def _open(self, queue: QueueEnd, path: str, create: bool) -> int:
         if not create:
             return self._descriptors.descriptor(path)
+        # Hundreds of new files take seconds where others have the processor, or the disk.
+        self.sign_of_life()
         try:
             directory = Path(queue.directory)
             if not directory.is_dir():
@@ -479,6 +481,7 @@ class QueueFiles:
         return found
 
     def _remove(self, queue: QueueEnd, path: str) -> None:
+        self.sign_of_life()
         self._descriptors.forget(path)
         self.dirty_files.discard(path)
         self.dirty_directories.add(queue.directory)

@@ -17,7 +17,7 @@ from ledgermq.cold.watched_place import WatchedPlace
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.formats.records.message import decode_message
 from ledgermq.ipc.counters import ColdCounter, no_counts
-from ledgermq.model.errors import ColdAwayError, ConfigError, DamagedLogError
+from ledgermq.model.errors import ColdAwayError, ConfigError, CorruptLogError, DamagedLogError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.pipeline.pieces.log_sealing import SealSizes, rebuild_manifest, seal_log
 from ledgermq.pipeline.pieces.piece_file import PieceFile, PieceRecord
@@ -226,6 +226,31 @@ def test_a_start_while_the_place_is_away_knows_where_queues_begin_and_claims_no_
         watched.ask(0, 12)
 
 
+def test_a_manifest_that_is_cut_is_named_and_takes_no_copys_place_nor_does_a_copy_that_is(
+    store: Path, folder: SealedFolder, tmp_path: Path
+) -> None:
+    seal(store, folder, records=10)
+    known = Watched(folder, tmp_path / "cache")
+    kept = records_of(known.ask(0, 0))
+    manifest, copy = tmp_path / "pieces" / "manifest", tmp_path / "cache" / "manifest"
+    whole = manifest.read_bytes()
+    for left in (b"", whole[: len(whole) // 2]):
+        manifest.write_bytes(left)
+        with pytest.raises(CorruptLogError, match="ledgermq piece manifest"):
+            known.reader.refresh(NOW_NS)
+        assert copy.read_bytes() == whole
+        manifest.write_bytes(whole)
+        (tmp_path / "pieces").rename(tmp_path / "unmounted")
+        watched = Watched(folder, tmp_path / "cache")
+        watched.reader.refresh(0)
+        assert records_of(watched.ask(0, 0)) == kept
+        copy.write_bytes(left)
+        with pytest.raises(ColdAwayError, match="away since"):
+            Watched(folder, tmp_path / "cache").ask(0, 0)
+        copy.write_bytes(whole)
+        (tmp_path / "unmounted").rename(tmp_path / "pieces")
+
+
 def test_a_flipped_byte_anywhere_is_named_and_mended_under_the_reader(
     store: Path, folder: SealedFolder, tmp_path: Path
 ) -> None:
@@ -396,6 +421,22 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     assert records_of(watched.ask(0, 0)) == in_log(store, 0)[: len(records_of(watched.ask(0, 0)))]
     assert caplog.text.count("cache of pieces refused") == 1
     assert not list((tmp_path / "cache").glob("*.tmp"))
+
+
+def test_a_disk_that_refuses_the_copy_of_the_manifest_harms_no_reader(
+    store: Path, folder: SealedFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seal(store, folder)
+    watched = Watched(folder, tmp_path / "cache")
+    # No file can be made beside it: it is refused as on a full disk, at each look.
+    (tmp_path / "cache" / "manifest.tmp").mkdir()
+
+    with caplog.at_level("WARNING"):
+        for _ in range(2):
+            watched.reader.refresh(NOW_NS)
+
+    assert watched.reader.begins
+    assert caplog.text.count("copy of the manifest of pieces not kept") == 1
 
 
 def test_a_cache_in_a_place_that_is_a_file_is_refused(tmp_path: Path) -> None:

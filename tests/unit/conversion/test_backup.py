@@ -305,6 +305,18 @@ def test_a_folder_with_something_in_it_is_not_restored_into(
     assert "empty folder only" in capsys.readouterr().err
 
 
+def test_what_file_systems_and_tools_put_into_a_folder_is_nothing_in_it(tmp_path: Path) -> None:
+    root, again = tmp_path / "store", tmp_path / "again"
+    root.mkdir()
+    write_store(root)
+    (again / "ledgermq" / "lost+found").mkdir(parents=True)
+    (again / "lost+found").mkdir()
+    (again / ".DS_Store").write_bytes(b"")
+
+    assert restore(back_up(root, tmp_path / "backups"), again) == 0
+    assert (again / "dledger-n0").is_dir()
+
+
 def test_a_restored_member_has_a_new_disk_and_an_old_term_without_a_vote(tmp_path: Path) -> None:
     root, again = tmp_path / "store", tmp_path / "again"
     root.mkdir()

@@ -189,3 +189,63 @@ def test_the_process_is_there_where_slaves_are_wanted_alone() -> None:
     assert Role.SLAVES not in start_order(settings)
     assert Role.SLAVES in start_order(wanted)
     assert STOP_ORDER.index(Role.SLAVES) > STOP_ORDER.index(Role.DISPATCHER)
+
+
+def test_who_connects_and_says_nothing_makes_room_for_slaves_and_they_do_not(log: Log) -> None:
+    log.publish(committed=700, durable=700)
+    port, number = made_port(log)
+    places = SlavesSection().connections_max
+
+    async def follow() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", number)
+        writer.write(REPORT.pack(BEGIN))
+        frames, found = FrameReader(BEGIN), b""
+        while len(found) < 700:
+            data = await reader.read(4_096)
+            assert data, "the slave was sent away"
+            found += b"".join(map(bytes, frames.feed(data)))
+        return reader, writer
+
+    async def scene() -> None:
+        silent = [await asyncio.open_connection("127.0.0.1", number) for _ in range(2 * places)]
+        slaves = [await follow() for _ in range(places)]
+        # Those who were there first have gone, and are closed.
+        assert [await reader.read() for reader, _ in silent] == [b""] * len(silent)
+        # Of who follows nobody goes for the next one.
+        late, writer = await asyncio.open_connection("127.0.0.1", number)
+        assert await late.read() == b""
+        port.look()
+        assert log.page.read_counters(Role.SLAVES)[SlavesCounter.CONNECTIONS] == places
+        for _, one in [*silent, *slaves, (late, writer)]:
+            one.close()
+
+    run(log, scene(), port)
+
+
+def test_who_connects_again_and_again_pushes_out_himself_and_no_slave_that_is_about_to_report(
+    log: Log,
+) -> None:
+    """RocketMQ's slaves say what they have five seconds after they have connected."""
+    log.publish(committed=700, durable=700)
+    port, number = made_port(log)
+    places = SlavesSection().connections_max
+
+    async def knock() -> asyncio.StreamWriter:
+        _, writer = await asyncio.open_connection("127.0.0.1", number, local_addr=("127.0.0.2", 0))
+        return writer
+
+    async def scene() -> None:
+        knocks = [await knock() for _ in range(places)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", number)
+        knocks += [await knock() for _ in range(4 * places)]
+        writer.write(REPORT.pack(BEGIN))
+        frames, found = FrameReader(BEGIN), b""
+        while len(found) < 700:
+            data = await reader.read(4_096)
+            assert data, "the slave was sent away"
+            found += b"".join(map(bytes, frames.feed(data)))
+        for one in (*knocks, writer):
+            one.close()
+        assert found == CONTENT[:700]
+
+    run(log, scene(), port)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
-from ledgermq.ipc.loop import SLEEP_MAX_MS, sleep_max_ms
+from ledgermq.ipc.cursor_page import CursorPage, Role
+from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, StopFlag, run, sleep_max_ms
 from ledgermq.model.config.settings import RaftSection, Settings, SupervisionSection
 
 FORKS = """
@@ -63,3 +67,41 @@ def test_a_process_gives_several_signs_of_life_before_it_is_taken_for_dead_or_it
         )
 
         assert sleep_max_ms(settings) == most_ms
+
+
+class LongTurns:
+    """A worker whose turns take long, and say so in their course; it stops after two."""
+
+    hears_bells = None
+
+    def __init__(self, page: CursorPage, stop: StopFlag) -> None:
+        self._page, self._stop = page, stop
+        self.beats: list[int] = []
+        self.begun: list[int] = []
+
+    def sources(self) -> list[Pollable]:
+        return []
+
+    def sleep_ms(self, _now_ns: int) -> int:
+        return 0
+
+    def turn(self, _ready: Mapping[Pollable, int], now_ns: int) -> None:
+        self.begun.append(now_ns)
+        self.beats.append(self._page.read_process(Role.DISPATCHER).beat_ns)
+        self._page.give_sign(Role.DISPATCHER, time.monotonic_ns())
+        if len(self.begun) == 2:
+            self._stop.reason = "enough"
+
+
+def test_what_a_turn_has_said_stays_said_and_each_turn_begins_with_a_sign(tmp_path: Path) -> None:
+    with CursorPage.create(tmp_path / "cursors") as page:
+        page.enter_process(Role.DISPATCHER)
+        stop = StopFlag()
+        worker = LongTurns(page, stop)
+        run(worker, page=page, role=Role.DISPATCHER, stop=stop)
+        slot = page.read_process(Role.DISPATCHER)
+
+    # A turn of four seconds, and another one: nobody was silent for eight.
+    assert worker.beats == worker.begun
+    assert slot.beat_ns > worker.begun[1]
+    assert slot.turns

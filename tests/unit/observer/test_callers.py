@@ -22,6 +22,12 @@ def tokens_of(folder: Path, *lines: str) -> Tokens:
     return Tokens.read(path)
 
 
+def test_a_byte_order_mark_before_the_first_line_is_none_of_it(tmp_path: Path) -> None:
+    assert tokens_of(tmp_path, "\ufeff# who asks", f"one {TOKEN}").caller_with(TOKEN)
+    named = tokens_of(tmp_path, f"\ufeffone {TOKEN}").caller_with(TOKEN)
+    assert named == HttpCaller(LOOKS, "one")
+
+
 @pytest.mark.parametrize(
     ("word", "caller"),
     [

@@ -260,6 +260,19 @@ def test_a_manifest_that_is_lost_is_made_anew(store: Path, place: SealedFolder) 
         rebuild_manifest(place)
 
 
+def test_what_a_file_system_puts_into_the_place_is_no_piece(
+    store: Path, place: SealedFolder
+) -> None:
+    """As where each of its folders is a mount."""
+    for folder in ("", "pieces", "tables"):
+        (Path(place.as_text(folder)) / "lost+found").mkdir(parents=True)
+    seal(store, place)
+    known = read_manifest(place)
+
+    assert rebuild_manifest(place) == known
+    assert main(["piece", "verify", place.as_text()]) == 0
+
+
 def test_messages_that_no_piece_has_are_told_and_not_passed_over(
     store: Path, place: SealedFolder
 ) -> None:

@@ -9,6 +9,7 @@ from ledgermq.rules.tables.delays import DelayTable
 from ledgermq.rules.tables.documents import finish
 from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.moves import MoveTable, Source
+from ledgermq.rules.tables.shares import ShareTable
 
 ENDS = {QueueName("t", 0): 10, QueueName("t", 1): 0, QueueName(DELAY_TOPIC, 0): 5}
 
@@ -72,3 +73,22 @@ def test_a_move_beyond_its_queue_goes_to_its_end_and_one_that_was_cut_is_finishe
     # Its marks were of messages that are not there.
     assert moves[QueueName("t", 0)] == Source(10)
     assert moves[QueueName("t", 1)].next_offset == 11
+
+
+def test_what_a_share_group_has_handed_out_beyond_its_queue_is_handed_out_again() -> None:
+    offsets = offsets_of(q0=7, q1=0)
+    queues = {
+        "0": {"next": 40, "runs": [[7, 2, 9, 1, 5], [20, 4, 9, 1, 5]]},
+        "1": {"next": 0, "runs": []},
+    }
+    shares = ShareTable.read({"shares": {"t@g": queues}})
+    outliers = finish(find_outliers(offsets, (), ENDS.get, shares=shares))
+    revision = shares.revision
+    put_right(outliers, offsets, (), shares)
+    queue = shares.queues("g", "t")[0]
+
+    assert outliers == [Outlier("share-groups.json", "g", QueueName("t", 0), 40, 7)]
+    # Else all that comes before number 40 would be passed over.
+    assert (queue.low, queue.next, queue.unsettled) == (7, 7, 0)
+    assert (shares.unsettled, shares.unsettled_of("g")) == (0, 0)
+    assert shares.revision > revision

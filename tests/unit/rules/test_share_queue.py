@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ledgermq.rules.state.state_commands import StateCommand, decode_command, encode_command
 from ledgermq.rules.tables.group_offsets import GroupOffsets
 from ledgermq.rules.tables.share_changes import WAITS, OffsetSpan, Run, ShareChanged, ShareEnded
-from ledgermq.rules.tables.share_queue import ShareQueue
+from ledgermq.rules.tables.share_queue import AHEAD_MS_MAX, ShareQueue
 from ledgermq.rules.tables.shares import ShareTable
 from ledgermq.rules.tables.table_changes import GroupSet, OffsetsSet, TopicSet
 
@@ -73,7 +73,7 @@ def test_each_message_stands_as_it_was_last_said(
         assert queue.low == min(model, default=end)
         assert queue.unsettled == len(model)
         times = [until for until, _, _ in model.values() if until != WAITS]
-        assert queue.next_due() == min(times, default=None)
+        assert queue.next_due(now_ms) == min(times, default=None)
         assert queue.waiting == len(model) - len(times)
         assert all(
             not after.follows(before)
@@ -159,3 +159,19 @@ def test_a_group_or_a_topic_that_is_gone_has_taken_nothing() -> None:
             assert table.topics("g") == ["t"]
             table.apply(other, 0, 0)
         assert (table.topics("g"), table.unsettled, table.unsettled_of("g")) == ([], 0, 0)
+
+
+def test_what_a_wrong_clock_has_hidden_for_months_is_due_once_the_clock_is_right() -> None:
+    now_ms, later = 1_800_000_000_000, 90 * 86_400_000
+    soon, hidden = Run(0, 2, now_ms + 30_000, 1, 7), Run(4, 3, now_ms + later, 2, 8)
+    queue = ShareQueue(0, [soon, hidden, Run(9, 1, WAITS, 0, 0)])
+
+    assert queue.next_due(now_ms) == now_ms
+    assert queue.due(now_ms, 10) == [hidden]
+    # By the clock that was wrong nothing was.
+    assert queue.due(now_ms + later - AHEAD_MS_MAX, 10) == [soon]
+    queue.put(hidden._replace(until=now_ms + 60_000, delivery=3))
+    assert queue.next_due(now_ms) == soon.until
+    assert queue.due(now_ms, 10) == []
+    queue.put(Run(10, 1, now_ms + AHEAD_MS_MAX, 1, 9))
+    assert queue.due(now_ms, 10) == []

@@ -318,8 +318,8 @@ def test_a_round_asks_for_the_old_leaves_the_young_and_puts_the_unanswered_aside
         half(4, born_ms=15_000, stored_ms=15_000),
         half(5, born_ms=1_000, stored_ms=15_000),
     )
-    found = table.plan_round(now_ms, RULES, from_ms=now_ms, limit=100)
-    part = table.plan_round(now_ms, RULES, from_ms=now_ms, limit=2)
+    found = table.plan_round(now_ms, RULES, below=6, limit=100)
+    part = table.plan_round(now_ms, RULES, below=6, limit=2)
 
     assert [one.offset for one in found.again] == [0, 2, 3]
     assert [one.offset for one in found.asked] == [0, 3]
@@ -330,14 +330,38 @@ def test_a_round_asks_for_the_old_leaves_the_young_and_puts_the_unanswered_aside
 
 def test_what_was_stored_since_the_round_began_waits_for_the_next() -> None:
     table = table_of(half(0, stored_ms=500), half(1, stored_ms=500))
-    found = table.plan_round(900_000, RULES, from_ms=500, limit=100)
+    found = table.plan_round(900_000, RULES, below=0, limit=100)
 
     assert found == ((), (), (), 0, True)
 
 
+def test_a_producer_whose_clock_is_ahead_waits_like_others_and_holds_up_none() -> None:
+    year_ms = 365 * 86_400_000
+    table = table_of(
+        half(0, born_ms=year_ms, stored_ms=1_000),
+        half(1, born_ms=1_000, stored_ms=1_000),
+        half(2, born_ms=year_ms, stored_ms=19_000),
+        half(3, born_ms=1_000, stored_ms=1_000),
+    )
+    found = table.plan_round(20_000, RULES, below=4, limit=100)
+
+    assert [one.offset for one in found.asked] == [0, 1]
+    # That one was stored a second ago.
+    assert (found.floor, found.is_last) == (2, True)
+
+
+def test_a_leaders_clock_that_was_put_back_keeps_no_question_back() -> None:
+    table = table_of(
+        half(0, born_ms=900_000, stored_ms=900_000), half(1, born_ms=1_000, stored_ms=900_000)
+    )
+    found = table.plan_round(20_000, RULES, below=2, limit=100)
+
+    assert [one.offset for one in found.asked] == [0, 1]
+
+
 def test_one_that_is_too_old_is_put_aside_however_rarely_it_was_asked_for() -> None:
     table = table_of(half(0), half(1, born_ms=900_000, stored_ms=900_000))
-    found = table.plan_round(1_000_001, RULES, from_ms=1_000_001, limit=100)
+    found = table.plan_round(1_000_001, RULES, below=2, limit=100)
 
     assert [one.offset for one in found.discarded] == [0]
     assert [one.offset for one in found.again] == [1]

@@ -426,3 +426,12 @@ def test_a_file_that_a_crash_left_unfinished_is_removed(tmp_path: Path, size: in
 
     assert not unfinished.exists()
     assert len(contents(tmp_path)) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_disk(tmp_path: Path) -> None:
+    """As where the first key of a store comes to a full disk; a bare one would end the node."""
+    index = IndexFiles(tmp_path / "below" / "index", LAYOUT, aside=tmp_path / "aside")
+    (tmp_path / "below").write_bytes(b"")
+    with pytest.raises(StorageError, match="folder not made"):
+        put(index, some_keys(1))
+    index.close()

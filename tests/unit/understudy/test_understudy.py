@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.conversion.understudy_note import read_note, write_note
+from ledgermq.conversion.understudy_note import STATUS_NAME, read_note, write_note
 from ledgermq.ipc.loop import StopFlag
-from ledgermq.model.errors import ConfigError, LedgerError
+from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError
 from ledgermq.process.clock import NS_PER_MS, MachineClock
 from ledgermq.remoting.ha_frames import HEADER, PUSHED_SIZE_MAX
 from ledgermq.store.queues.queue_ends import QueueEnds, ends_path, read_queue_ends
@@ -22,6 +22,7 @@ from ledgermq.understudy import understudy as understudies
 from ledgermq.understudy.followed_settings import look_at_master
 from ledgermq.understudy.ha_link import READ_SIZE
 from ledgermq.understudy.master_access import MasterAccess
+from ledgermq.understudy.promotion import finish_store
 from ledgermq.understudy.understudy import DivergedError, Understudy
 from ledgermq.understudy.understudy_status import UnderstudyStatus, read_status
 from tests.conftest import Golden
@@ -411,3 +412,24 @@ def test_no_more_is_taken_than_the_rate_allows(
         follower.end()
 
     assert clock.rested_ms >= (master.end - READ_SIZE) * 1_000 // (2 * FRAME)
+
+
+def test_a_status_that_is_cut_is_made_anew_also_without_a_master_and_the_folder_is_promoted(
+    store: Path, folder: Path, follow: Follow
+) -> None:
+    with master_of(store) as master:
+        follower = follow(master)
+        wait_level(follower, master)
+        follower.end()
+    (folder / "ledgermq" / STATUS_NAME).write_bytes(b"")
+    with pytest.raises(CorruptLogError, match="understudy run makes it anew"):
+        read_status(folder)
+    again = follow(master)
+    wait_until(lambda: (folder / "ledgermq" / STATUS_NAME).stat().st_size, "a status")
+    again.end()
+    note = read_note(folder)
+    assert note is not None
+    found = finish_store(folder, note, read_status(folder))
+
+    assert again.error is None
+    assert found.end == master.end
