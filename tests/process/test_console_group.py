@@ -63,6 +63,9 @@ def test_who_is_silent_comes_first_and_is_an_event(make_node: Callable[[], Node]
     assert "There is no majority of 3." in page
     assert silent_in(page[page.index("<h1>") : page.index("<details>")]) == names
     assert "<details open" not in page
+    # Who is silent may lead others, or have led: nobody here knows.
+    rows = json.loads(at.get("/?export=json&table=members").text)
+    assert {row["node"] for row in rows if row["role"] == "not known"} == names
     seen = json.loads(at.get("/events?export=json&table=seen").text)
     silent = {row["who"] for row in seen if row["event"] == "member_silent"}
     assert silent == names
