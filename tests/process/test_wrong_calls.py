@@ -192,6 +192,17 @@ def unopened(
     return lambda place: asyncio.run(used(place))
 
 
+def _in_two_loops(place: Place) -> object:
+    producer = AsyncProducer(place.address)
+
+    async def opened() -> None:
+        await producer.__aenter__()
+        await producer.send(TOPIC, b"x")
+
+    asyncio.run(opened())
+    return asyncio.run(producer.send(TOPIC, b"x"))
+
+
 def _ended(producer: TransactionalProducer) -> object:
     transaction = producer.transaction()
     transaction.send(TOPIC, b"x")
@@ -625,6 +636,7 @@ WRONG: dict[str, Wrong] = {
         ("-5", "first", "time"),
     ),
     # Clients of a loop, before they are opened.
+    "producer of another loop": Wrong(_in_two_loops, ConfigError, ("another loop", "asyncio.run")),
     "producer that is not open": Wrong(
         unopened(AsyncProducer, lambda c: c.send(TOPIC, b"x")), ConfigError, ("async with",)
     ),
