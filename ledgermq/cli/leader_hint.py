@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ledgermq.cli.node_options import NAME
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.model.errors import LedgerError, NotLeaderError, TimedOutError, UnreachableError
 
 _ASK_S = 2.0
@@ -17,14 +17,17 @@ Run = Callable[[argparse.Namespace], int]
 
 def naming_the_leader(run: Run) -> Run:
     """``run`` of a command with the options of a node: where it asks one node alone, and is refused
-    since another one leads, the error says in ``do`` which.
+    since another one leads, the error says in ``do`` which; where it asks nobody in particular, and
+    nobody is there, that there are other addresses.
     """
 
     def asked(arguments: argparse.Namespace) -> int:
         until = time.monotonic() + arguments.timeout
         try:
             return run(arguments)
-        except UnreachableError:
+        except UnreachableError as error:
+            if arguments.address == DEFAULT_ADDRESS:
+                error.details["do"] = "name where it is: --address"
             raise
         except (NotLeaderError, TimedOutError) as error:
             is_refused = isinstance(error, NotLeaderError) or "refused" in error.details

@@ -218,6 +218,20 @@ class CommandParser(argparse.ArgumentParser):
         meant = _meant(str(value), known) or f"; there are {', '.join(known)}"
         raise argparse.ArgumentError(action, f"unknown: {value}{meant}")
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Refuse what is no number in words, and say what the number is.
+
+        Raises:
+            ArgumentError: it is none.
+        """
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError:
+            if action.type not in (int, float):
+                raise
+            what = f": {action.help}" if action.help and "%" not in action.help else ""
+            raise argparse.ArgumentError(action, f"no number: {arg_string!r}{what}") from None
+
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.
 

@@ -15,6 +15,7 @@ from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.nodes import AnyLink, broker_link
 from ledgermq.client.core.requests import AsOf, Result, Steps
+from ledgermq.client.core.wrong_calls import TIMEOUT_S_BOUNDS, check_number
 from ledgermq.client.loop_watch import AsyncRequests
 from ledgermq.model.errors import ConfigError
 from ledgermq.wire.session import SpokenFor
@@ -66,6 +67,7 @@ class BrokerClient(Closing):
         Raises:
             ConfigError: the address cannot be one.
         """
+        check_number("timeout_s", timeout_s, *TIMEOUT_S_BOUNDS)
         self._link = _link_to(address, self.NAME if name is None else name)
         self._broker = Broker(self._link, timeout_s=timeout_s)
 
@@ -109,6 +111,7 @@ class AsyncBrokerClient(Ending):
             speaks_for: whose rights this has; at the unix socket of a node, where an operator alone
                 may speak for others.
         """
+        check_number("timeout_s", timeout_s, *TIMEOUT_S_BOUNDS)
         self._make_link = partial(
             _link_to, address, self.NAME if name is None else name, speaks_for
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
@@ -9,7 +10,7 @@ from inspect import Signature, iscoroutinefunction, isfunction
 from typing import Any, ClassVar, NoReturn, Self
 
 from ledgermq.client.core.asked import AskedVerb
-from ledgermq.client.core.wrong_calls import check_call, own_signature
+from ledgermq.client.core.wrong_calls import check_call, check_name, check_options, own_signature
 from ledgermq.client.forks import OfOneProcess
 from ledgermq.model.errors import ClosedError, LedgerError
 
@@ -33,7 +34,9 @@ class Ending(OfOneProcess):
     """What a client is made with; that of ``__new__`` says nothing."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        check_call(cls.__name__, cls.__signature__, args, kwargs)
+        check_call(cls.__name__, cls.__signature__, args, kwargs, options=cls._options)
+        check_name(kwargs.get("name"))
+        check_options(kwargs, cls._options)
         made = super().__new__(cls)
         made._belong()
         return made
@@ -50,6 +53,20 @@ class Ending(OfOneProcess):
             own = vars(cls).get(name)
             if own is not None and not getattr(own, "__isabstractmethod__", False):
                 setattr(cls, name, made(own))
+
+    @classmethod
+    def _options(cls) -> dict[str, type]:
+        """Classes of its arguments that are options, by these arguments' names."""
+        names = vars(sys.modules[cls.__init__.__module__])
+        declared = {
+            name: names.get(str(one.annotation).partition(" ")[0])
+            for name, one in cls.__signature__.parameters.items()
+        }
+        return {
+            name: kind
+            for name, kind in declared.items()
+            if name.endswith("options") and isinstance(kind, type)
+        }
 
     def _leave(self) -> None:
         """Have each verb say that it is the parent's; nothing is left to close."""

@@ -11,7 +11,7 @@ from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import BrokerQuestions
 from ledgermq.client.core.requests import AsOf, Request, RequestPipeline, Result, Steps, noting
 from ledgermq.hosts.wake_bell import SLEEP_S_MAX
-from ledgermq.model.errors import ClosedError, LedgerError
+from ledgermq.model.errors import ClosedError, ConfigError, LedgerError
 
 WATCH_AGAIN_S = 0.05
 """While the process has no descriptors left to watch a link by, it is looked at so often."""
@@ -75,9 +75,17 @@ class LoopWatch:
         self._is_closed = False
 
     def update(self) -> None:
-        """Watch what the link has now, until its deadline of now; nothing once it is closed."""
+        """Watch what the link has now, until its deadline of now; nothing once it is closed.
+
+        Raises:
+            ConfigError: another loop asks for it, in which nothing would wake who waits.
+        """
         if self._is_closed:
             return
+        if asyncio.get_running_loop() is not self._loop:
+            raise ConfigError(
+                "client belongs to another loop: open it in the asyncio.run that uses it"
+            )
         until = self._deadline()
         if self._generation != self._link.generation and not self._watch():
             until = min(until, time.monotonic() + WATCH_AGAIN_S)

@@ -3,7 +3,7 @@
 ZeroMQ says that a connection was not made, and not why. So a connection of its own is made, which
 never blocks and has no thread: the operating system says why nobody takes it, and the first bytes
 say who does. Whoever says nothing is asked, in words that remoting and HTTP answer; and where that
-is hung up on, once more by the greeting of TLS.
+is hung up on, once more as HTTP/2 and as TLS begin.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ _HELLO = bytes.fromhex(
     # any server has or refuses, no compression, no extensions.
     "160301002f0100002b0303" + "00" * 32 + "000004c02f002f0100"
 )
-_QUESTIONS = (_REQUEST, _HELLO)
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""How a client begins HTTP/2: who speaks it answers with a frame of settings, too."""
+
+_QUESTIONS = (_REQUEST, _PREFACE, _HELLO)
 _GREETING = b"\xff" + bytes(7) + b"\x01\x7f\x03"
 """The beginning of a greeting of ZMTP 3, to which the other side tells all of its own.
 
@@ -255,6 +258,8 @@ def _stranger(endpoint: str, spoken: Spoken, first: bytes) -> StrangerError:
         text += "; a node's own clients use the address of listen.consume, and not listen.remoting"
     elif spoken is Spoken.HTTP:
         text += "; a node's own clients use the address of listen.consume, and not listen.http"
+    elif spoken is Spoken.GRPC:
+        text += "; a node's own clients use the address of listen.consume, and not listen.grpc"
     elif spoken is Spoken.UNKNOWN:
         details["first_bytes"] = first
     return StrangerError(text, **details)

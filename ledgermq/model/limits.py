@@ -33,6 +33,9 @@ LEVEL_MAX, TIMES_MAX = 1_000, 1_000_000
 TIMESTAMP_MAX = 2**63 - 1
 """Later than all times."""
 
+CLIENT_NAME_SIZE_MAX = 255
+"""Characters of a client's name, as an operator sees it."""
+
 FRAME_SIZE_MAX = 8 * 1024 * 1024
 """Largest payload of one send frame: two of the largest messages and their tables."""
 
@@ -40,6 +43,7 @@ FRAME_RECORDS_MAX = 65_536
 """Most records in one send frame."""
 
 QUEUE_ID_MAX = 65_535
+QUEUE_OFFSET_MAX = 2**63 - 1
 """Most queues a topic can have here; RocketMQ's largest built-in topic has 1,024."""
 
 SYSTEM_TOPIC = "LEDGERMQ_SYSTEM"

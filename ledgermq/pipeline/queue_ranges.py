@@ -21,6 +21,9 @@ CONSUMER = "@group"
 consumed, and where the batch begins that ends there. ``{"group": NAME, "from": {topic: {…}}}``"""
 
 Offsets = dict[Queue, int]
+_FORM = '{"topic": {"queue id": queue offset}}'
+_OR_WORDS = ", nor earliest or latest"
+
 Place = Literal["earliest", "latest"] | Mapping[Queue, int]
 """Where to begin or to end: everywhere the same, or an offset a queue."""
 
@@ -56,7 +59,7 @@ def parse_queue_table(text: str, *, option: str) -> dict[Queue, int]:
     Raises:
         ConfigError: it is something else; names the option.
     """
-    return queue_table(_parsed(text, option), option=option)
+    return queue_table(_parsed(text, option, _FORM), option=option)
 
 
 def parse_group_tables(text: str, *, option: str) -> dict[str, Place]:
@@ -65,19 +68,24 @@ def parse_group_tables(text: str, *, option: str) -> dict[str, Place]:
     Raises:
         ConfigError: it is something else; names the option.
     """
-    document = _parsed(text, option)
+    form = f'{{"group": {_FORM}}}'
+    document = _parsed(text, option, form)
     if not isinstance(document, dict):
-        form = '{"group": {"topic": {"queue id": queue offset}}}'
         raise ConfigError("option has another form", option=option, value=document, form=form)
     return {group: queue_table(table, option=option) for group, table in document.items()}
 
 
-def _parsed(text: str, option: str) -> object:
+def _parsed(text: str, option: str, form: str) -> object:
     try:
         document: object = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(
-            "option is not JSON", option=option, value=text, reason=error.msg, at=error.pos
+            f"option is not JSON{_OR_WORDS if option.endswith('Offsets') else ''}",
+            option=option,
+            value=text,
+            form=form,
+            reason=error.msg,
+            at=error.pos,
         ) from error
     return document
 
@@ -88,14 +96,13 @@ def queue_table(document: object, *, option: str) -> dict[Queue, int]:
     Raises:
         ConfigError: it is something else; names the option.
     """
-    form = '{"topic": {"queue id": queue offset}}'
     if not isinstance(document, dict):
-        raise ConfigError("option has another form", option=option, value=document, form=form)
+        raise ConfigError("option has another form", option=option, value=document, form=_FORM)
     table: dict[Queue, int] = {}
     for topic, queues in document.items():
         if not isinstance(queues, dict):
             raise ConfigError(
-                "option has another form", option=option, topic=topic, value=queues, form=form
+                "option has another form", option=option, topic=topic, value=queues, form=_FORM
             )
         for queue_id, offset in queues.items():
             is_number = isinstance(offset, int) and not isinstance(offset, bool)
@@ -106,7 +113,7 @@ def queue_table(document: object, *, option: str) -> dict[Queue, int]:
                     topic=topic,
                     queueId=queue_id,
                     value=offset,
-                    form=form,
+                    form=_FORM,
                 )
             if offset < EARLIEST:
                 raise ConfigError(

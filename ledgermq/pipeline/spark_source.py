@@ -7,6 +7,12 @@ spark.read.format("ledgermq").option("subscribe", "orders").load("/var/lib/ledge
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -113,8 +119,37 @@ class LedgermqSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Let ``spark`` know the format ``ledgermq``; workers must have the package, too."""
+    """Let ``spark`` know the format ``ledgermq``; workers must have the package, too.
+
+    Raises:
+        ConfigError: the Python that Spark runs here for sources has not.
+    """
+    check_python(getattr(spark, "_sc", None))
     spark.dataSource.register(LedgermqSource)
+
+
+def check_python(context: SparkContext | None) -> None:
+    """Refuse a session whose Python is another one than this, and has no ``ledgermq``.
+
+    Args:
+        context: of the session; None where it is elsewhere (Spark Connect).
+
+    Raises:
+        ConfigError: it is so.
+    """
+    python = shutil.which(context.pythonExec) if context is not None else None
+    if python is None or Path(python) == Path(sys.executable):
+        return
+    # It runs for as long as an import of a small module takes.
+    tried = subprocess.run(  # noqa: S603 - Spark runs it as well
+        [python, "-P", "-c", "import ledgermq"], capture_output=True, check=False
+    )
+    if tried.returncode:
+        raise ConfigError(
+            "Spark's Python has no ledgermq: set PYSPARK_PYTHON before the session is made",
+            python=python,
+            this=sys.executable,
+        )
 
 
 def _columns_in(schema: StructType, plain: tuple[str, ...]) -> ChosenColumns:

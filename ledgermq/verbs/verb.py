@@ -43,6 +43,7 @@ from ledgermq.verbs.told_rows import read_annotation, read_row, shape_of
 Told = TypeVar("Told")
 NUMBER_MAX = 2**63 - 1
 Json = dict[str, object]
+PLAIN_KINDS = (str, int, bool)
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -232,20 +233,6 @@ def check_arguments(verb: Verb[Any]) -> None:
         value = getattr(verb, argument.name)
         if value is None and argument.may_be_none:
             continue
-        is_odd = isinstance(value, bool) is not (argument.kind is bool)
-        if argument.kind in (str, int, bool) and (is_odd or not isinstance(value, argument.kind)):
-            raise MessageIllegalError(
-                "argument is of another type",
-                argument=argument.name,
-                value=value,
-                expected=argument.kind.__name__,
-            )
-        if argument.kind is int:
-            least, most = argument.bounds or (0, NUMBER_MAX)
-            if not least <= value <= most:
-                raise MessageIllegalError(
-                    f"{argument.name} out of range", value=value, minimum=least, limit=most
-                )
         if argument.among and value not in argument.among:
             raise MessageIllegalError(
                 "argument is none of what it may be",
@@ -253,6 +240,26 @@ def check_arguments(verb: Verb[Any]) -> None:
                 value=value,
                 allowed=argument.among,
             )
+        if argument.kind in PLAIN_KINDS:
+            check_kind(argument.name, value, argument.kind)
+        if argument.kind is int:
+            least, most = argument.bounds or (0, NUMBER_MAX)
+            if not least <= value <= most:
+                raise MessageIllegalError(
+                    f"{argument.name} out of range", value=value, minimum=least, limit=most
+                )
+
+
+def check_kind(argument: str, value: object, kind: type) -> None:
+    """Refuse a value that is not of one of ``PLAIN_KINDS``; a bool is no number.
+
+    Raises:
+        MessageIllegalError: it is of another type.
+    """
+    if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
+        raise MessageIllegalError(
+            "argument is of another type", argument=argument, value=value, expected=kind.__name__
+        )
 
 
 @cache

@@ -13,7 +13,7 @@ from ledgermq.model.errors import (
     ProtocolError,
     UnexpectedError,
 )
-from ledgermq.model.limits import GROUP_SIZE_MAX
+from ledgermq.model.limits import CLIENT_NAME_SIZE_MAX, GROUP_SIZE_MAX
 from ledgermq.model.names.answer_keys import PAYLOAD
 from ledgermq.wire.header import VERSION, VERSION_MIN, Kind, encode_header
 from ledgermq.wire.statuses import ERRORS_BY_NUMBER, status_of
@@ -193,7 +193,7 @@ def decode_hello(body: bytes | memoryview) -> str:
     if not isinstance(version, int) or not VERSION_MIN <= version <= VERSION:
         raise ProtocolError("protocol version not spoken here", version=version, expected=VERSION)
     name = fields.get("client")
-    if not isinstance(name, str) or len(name) > 255:
+    if not isinstance(name, str) or len(name) > CLIENT_NAME_SIZE_MAX:
         raise ProtocolError("client has no name of at most 255 characters", field="client")
     return name
 

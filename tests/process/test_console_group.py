@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq.client import GroupConsumer, Producer
+from ledgermq.client import GroupConsumer, Producer, ShareConsumer
+from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.console_client import ConsoleClient
 from tests.process.group_nodes import Group, Member, make_group
@@ -63,6 +64,9 @@ def test_who_is_silent_comes_first_and_is_an_event(make_node: Callable[[], Node]
     assert "There is no majority of 3." in page
     assert silent_in(page[page.index("<h1>") : page.index("<details>")]) == names
     assert "<details open" not in page
+    # Who is silent may lead others, or have led: nobody here knows.
+    rows = json.loads(at.get("/?export=json&table=members").text)
+    assert {row["node"] for row in rows if row["role"] == "not known"} == names
     seen = json.loads(at.get("/events?export=json&table=seen").text)
     silent = {row["who"] for row in seen if row["event"] == "member_silent"}
     assert silent == names
@@ -108,15 +112,34 @@ def test_a_cluster_is_seen_with_how_its_other_groups_are(
     assert rows()["home"]["health"] == "all answer"
 
 
+def test_a_share_group_shows_what_its_consumers_have(make_node: Callable[[], Node]) -> None:
+    node = make_node()
+    start_client_node(node, listen={"http": "unix"})
+    at = console(node.runtime / "http.sock")
+    with (
+        Producer(node.address) as producer,
+        ShareConsumer(node.address, group="packing", topic="orders") as consumer,
+    ):
+        producer.send_batch("orders", [b"one", b"two", b"three"], queue_id=2).result(PATIENCE_S)
+        messages = wait_until(lambda: consumer.poll(1), "the messages")
+        consumer.accept(messages[0])
+        consumer.flush()
+        page = wait_until(lambda: told(at, "What its consumers have", path="/groups/packing"), "it")
+        rows = json.loads(at.get("/groups/packing?export=json&table=shared").text)
+
+    assert "Nobody consumes" not in page
+    assert sum(row["in_flight"] for row in rows) == len(messages) - 1
+
+
 def silent_in(page: str) -> set[str]:
     """Who is said to be silent: together, or one after the other where a look lay in between."""
     told = re.findall(r"(n\d(?:, n\d)*) silent since", page)
     return {name for names in told for name in names.split(", ")}
 
 
-def told(at: ConsoleClient, text: str) -> str:
-    """The first page if it says that; else nothing."""
-    page = at.get("/").text
+def told(at: ConsoleClient, text: str, *, path: str = "/") -> str:
+    """A page if it says that; else nothing."""
+    page = at.get(path).text
     return page if text in page else ""
 
 

@@ -442,8 +442,12 @@ def test_a_page_outlives_the_leader(make_node: Callable[[], Node], browser: Brow
     link = page.get_by_role("link", name=f"Open the console of {leader.name}")
     assert link.get_attribute("href") == f"http://127.0.0.1:{ports[int(leader.name[1:])]}"
     visitor.open("/")
+    at_leader = Visitor(browser, f"http://127.0.0.1:{ports[int(leader.name[1:])]}").sign_in().page
+    at_leader.locator("#health").get_by_text("leader").wait_for()
     leader.node.signal(signal.SIGKILL)
     leader.node.wait_end()
+    at_leader.get_by_text("This node gives no answer").wait_for()
+    assert not at_leader.locator("#health").is_visible()
     new = group.leader()
     if new is not follower:
         new.command("raft", "transfer", follower.name)

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from ledgermq.cli.node.dev_command import PORTS_EACH
 from ledgermq.client import Admin, Consumer, Producer
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.testing.local_broker import LocalBroker
@@ -114,7 +115,7 @@ def test_the_printed_lines_work_and_ctrl_c_leaves_nothing() -> None:
 def test_a_kept_folder_is_gone_on_with_at_its_ports_and_by_one_alone(tmp_path: Path) -> None:
     # A short name, for there are sockets in it.
     kept = Path(short_folder(), tmp_path.parent.name + tmp_path.name[-8:])
-    port = str(free_port(6))
+    port = str(free_port(PORTS_EACH))
     try:
         words = ("--json", "--keep", str(kept))
         with started(*DEV, *words, "--port", port, end=signal.SIGTERM) as one:
@@ -164,6 +165,23 @@ def test_a_node_without_the_webs_distribution_has_no_http_and_says_so() -> None:
         assert told(program)["http"] == []
 
 
+def test_grpc_clients_are_served_where_they_are_asked_for() -> None:
+    pytest.importorskip("grpc", reason="no grpcio: packaging/bootstrap.sh")
+    from ledgermq.gateway.rpc.definition import RpcCode
+    from tests.process.grpc_clients import RawClient
+
+    with started(*DEV, "--grpc") as program:
+        text = printed(program)
+        endpoints = re.search(r'setEndpoints\("(.*)"\)', text)
+        address = re.search(r"^  address +(.*)$", text, re.M)
+        assert endpoints is not None and address is not None
+        with Admin(address[1], timeout_s=PATIENCE_S) as admin:
+            admin.create_topic("by-grpc", queues=1)
+        client = RawClient(endpoints[1])
+        assert client.send("by-grpc").status.code == RpcCode.OK
+        client.close()
+
+
 def test_what_a_killed_one_left_is_removed_by_the_next() -> None:
     killed = LocalBroker()
     folder = Path(killed.nodes[0]["log"]).parents[1]
@@ -181,6 +199,7 @@ def test_what_a_killed_one_left_is_removed_by_the_next() -> None:
     ("words", "said"),
     [
         (("--port", "80"), "must be 1024 to"),
+        (("--port", "http"), "must be 1024 to 65512: http"),
         (("--nodes", "2"), "unknown: 2; there are 1, 3"),
         (("--keep", "/proc/none/of/it"), "folder cannot be made"),
         (("--keep", str(SOURCES)), "folder holds something else"),

@@ -23,7 +23,7 @@ pytest.importorskip("grpc", reason="no grpcio: packaging/bootstrap.sh")
 
 import grpc
 
-from ledgermq.client import Consumer
+from ledgermq.client import Consumer, Producer, StrangerError
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.gateway.rpc.definition import ClientType, MessageType, RpcCode, make, message_class
 from tests.process import grpc_clients
@@ -314,6 +314,12 @@ def test_plain_and_tls_come_to_one_port(node: Node, address: str, topic: str) ->
 
 def _certificate_of(host: str, port: int) -> str:
     return ssl.get_server_certificate((host, port))
+
+
+def test_a_client_of_the_library_is_told_whose_port_it_is(address: str) -> None:
+    # It asks for the writer's address when it is made.
+    with pytest.raises(StrangerError, match=r"gRPC clients of RocketMQ 5 do; .* listen\.grpc"):
+        Producer(f"tcp://{address}")
 
 
 def test_who_speaks_no_grpc_is_let_go_and_others_go_on(

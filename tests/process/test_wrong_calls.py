@@ -27,6 +27,7 @@ from ledgermq.client import (
     ProducerOptions,
     Queries,
     Requester,
+    ShareConsumer,
     TopicQueue,
     TransactionalProducer,
 )
@@ -42,6 +43,7 @@ from ledgermq.model.errors import (
     ClosedError,
     ConfigError,
     FilterIllegalError,
+    GroupActiveError,
     GroupUnknownError,
     LedgerError,
     MessageIllegalError,
@@ -190,6 +192,17 @@ def unopened(
     return lambda place: asyncio.run(used(place))
 
 
+def _in_two_loops(place: Place) -> object:
+    producer = AsyncProducer(place.address)
+
+    async def opened() -> None:
+        await producer.__aenter__()
+        await producer.send(TOPIC, b"x")
+
+    asyncio.run(opened())
+    return asyncio.run(producer.send(TOPIC, b"x"))
+
+
 def _ended(producer: TransactionalProducer) -> object:
     transaction = producer.transaction()
     transaction.send(TOPIC, b"x")
@@ -215,6 +228,40 @@ def _reply_to_no_request(place: Place) -> object:
     with Producer(place.address) as producer, Consumer(place.address, topic="other") as consumer:
         producer.send("other", b"x").result(PATIENCE_S)
         return producer.reply(next(iter(consumer)), b"answer")
+
+
+def shared(use: Callable[[ShareConsumer], object], topic: str = TOPIC) -> Callable[[Place], object]:
+    """Be a member of a share group."""
+
+    def take(place: Place) -> object:
+        with Producer(place.address) as producer:
+            producer.send(TOPIC, b"x").result(PATIENCE_S)
+        with ShareConsumer(place.address, group="sharers", topic=topic) as member:
+            return use(member)
+
+    return take
+
+
+def _accept_twice(member: ShareConsumer) -> None:
+    (message, *_) = member.poll(PATIENCE_S)
+    member.accept(message)
+    member.accept(message)
+
+
+def _share_of_members(place: Place) -> object:
+    with (
+        GroupConsumer(place.address, group="members") as queue_by_queue,
+        ShareConsumer(place.address, group="members", topic=TOPIC) as member,
+    ):
+        queue_by_queue.subscribe(TOPIC)
+        queue_by_queue.poll(1)
+        return member.poll(1)
+
+
+def _polled_consumer(place: Place) -> Consumer:
+    consumer = Consumer(place.address, topic=TOPIC)
+    consumer.poll(0.1)
+    return consumer
 
 
 WRONG: dict[str, Wrong] = {
@@ -507,7 +554,89 @@ WRONG: dict[str, Wrong] = {
         TypeError,
         ("create_topic() takes 1 without a name", "queues"),
     ),
+    # Members of a share group.
+    "share of an unknown topic": Wrong(
+        shared(lambda member: member.poll(1), topic="nothing"), TopicUnknownError, ("nothing",)
+    ),
+    "share's timeout of text": Wrong(
+        shared(lambda member: member.poll("1")),  # type: ignore[arg-type]
+        ConfigError,
+        ("timeout", "'1'"),
+    ),
+    "batch accepted as one": Wrong(
+        shared(lambda member: member.accept(member.poll(PATIENCE_S))),  # type: ignore[arg-type]
+        ConfigError,
+        ("accept(*batch)", "'list'"),
+    ),
+    "accepted twice": Wrong(shared(_accept_twice), ConfigError, ("has and has not settled",)),
+    "release of text": Wrong(
+        shared(lambda member: member.release(delay_ms="5")),  # type: ignore[arg-type]
+        ConfigError,
+        ("delay_ms", "'5'", "limit="),
+    ),
+    "share while members consume": Wrong(_share_of_members, GroupActiveError, ("queue by queue",)),
+    "closed share": Wrong(
+        closed(lambda at: ShareConsumer(at, group="g", topic=TOPIC), lambda c: next(iter(c), None)),
+        ClosedError,
+        ("ShareConsumer",),
+    ),
+    "iteration of a closed consumer": Wrong(
+        closed(lambda at: Consumer(at, topic=TOPIC), lambda c: next(iter(c), None)),
+        ClosedError,
+        ("Consumer",),
+    ),
+    "iteration of a closed member": Wrong(
+        closed(lambda at: GroupConsumer(at, group="g"), lambda c: next(iter(c), None)),
+        ClosedError,
+        ("GroupConsumer",),
+    ),
+    # Other units, other types.
+    "time of delivery in seconds": Wrong(
+        sent(deliver_at=1_796_088_000), MessageIllegalError, ("1796088000", "seconds")
+    ),
+    "start in seconds": Wrong(read(start=1_796_088_000), ConfigError, ("1796088000", "seconds")),
+    "seek to text": Wrong(
+        lambda place: _polled_consumer(place).seek(0, "5"),  # type: ignore[arg-type]
+        ConfigError,
+        ("offset", "'5'"),
+    ),
+    "pull of text": Wrong(
+        lambda place: _polled_consumer(place).pull("0", 0),  # type: ignore[arg-type]
+        ConfigError,
+        ("queue_id", "'0'"),
+    ),
+    "commit by texts": Wrong(
+        lambda place: Consumer(place.address, topic=TOPIC, group="g").commit({"0": 5}),  # type: ignore[dict-item]
+        ConfigError,
+        ("'0'", "offsets by queue id"),
+    ),
+    "seek of a number": Wrong(
+        joined(lambda member: (member.subscribe(TOPIC), member.poll(1), member.seek(0, 5))),  # type: ignore[arg-type]
+        ConfigError,
+        ("TopicQueue(topic, queue_id)", "0"),
+    ),
+    "replay of a number": Wrong(
+        lambda place: DeadLetters(place.address, group="g").replay("0"),  # type: ignore[arg-type]
+        ConfigError,
+        ("no offsets", "'0'"),
+    ),
+    "listener of transactions that is no function": Wrong(
+        lambda place: TransactionalProducer(place.address, group="g", listener=5),  # type: ignore[arg-type]
+        ConfigError,
+        ("no function", "5"),
+    ),
+    "name of a number": Wrong(
+        lambda place: Producer(place.address, name=5),  # type: ignore[arg-type]
+        ConfigError,
+        ("name", "5", "limit=255"),
+    ),
+    "reset to a time as it is": Wrong(
+        administered(lambda admin: admin.reset_offsets("g", TOPIC, -5)),  # type: ignore[arg-type]
+        MessageIllegalError,
+        ("-5", "first", "time"),
+    ),
     # Clients of a loop, before they are opened.
+    "producer of another loop": Wrong(_in_two_loops, ConfigError, ("another loop", "asyncio.run")),
     "producer that is not open": Wrong(
         unopened(AsyncProducer, lambda c: c.send(TOPIC, b"x")), ConfigError, ("async with",)
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,7 +17,9 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from ledgermq.model.errors import ConfigError
 from ledgermq.pipeline.columns.message_schema import COLUMNS
+from ledgermq.pipeline.spark_source import register
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -327,3 +330,15 @@ def test_times_are_the_same_in_every_time_zone(spark: SparkSession, golden: Any)
 
     assert sorted(seconds) == sorted(round(time.timestamp() * 1_000) for time in arrow)
     assert all(time > datetime(2026, 1, 1, tzinfo=UTC) for time in arrow)
+
+
+def test_a_session_whose_python_lacks_the_package_is_refused_when_it_begins(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    venv.create(tmp_path / "bare", symlinks=True)
+    python = str(tmp_path / "bare" / "bin" / "python")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+
+    with pytest.raises(ConfigError, match=rf"PYSPARK_PYTHON.*{python}"):
+        register(spark)

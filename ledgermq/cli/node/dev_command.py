@@ -8,8 +8,13 @@ from pathlib import Path
 from ledgermq.cli.late_command import LateCommand
 from ledgermq.formats.records.host_address import PORT_MAX, UNPRIVILEGED_PORT_MIN
 
-PORTS_MAX = 18
-"""Lowest port, and how many there are of three nodes."""
+PORTS_EACH = 8
+"""Ports of a node in a row: RocketMQ's clients, producers, consumers, HTTP, members, direct
+connections of members and of their writers, and gRPC."""
+
+NODES_MAX = 3
+PORT_LAST = PORT_MAX + 1 - NODES_MAX * PORTS_EACH
+"""Highest first port that leaves room for those of all nodes."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,7 +28,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--nodes",
         type=int,
-        choices=(1, 3),
+        choices=(1, NODES_MAX),
         help="3: a group, with a key to kill its leader; default: 1, or what DIR has",
     )
     parser.add_argument(
@@ -37,8 +42,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--port",
         type=port_number,
         metavar="N",
-        help="take N and the five ports behind it, three nodes 18 in all; RocketMQ's clients"
-        " connect to N; default: free ones",
+        help=f"take N and the {PORTS_EACH - 1} ports behind it, three nodes"
+        f" {NODES_MAX * PORTS_EACH} in all; RocketMQ's clients connect to N; default: free ones",
+    )
+    parser.add_argument(
+        "--grpc", action="store_true", help="serve RocketMQ 5's gRPC clients, too: ledgermq[grpc]"
     )
     parser.add_argument("--json", action="store_true", help="print what it prints as JSON")
     parser.add_argument(
@@ -55,11 +63,8 @@ def port_number(text: str) -> int:
 
     Raises:
         ArgumentTypeError: it is none, or too high for those behind it.
-        ValueError: it is no number.
     """
-    port = int(text)
-    if not UNPRIVILEGED_PORT_MIN <= port <= PORT_MAX - PORTS_MAX:
-        raise argparse.ArgumentTypeError(
-            f"must be {UNPRIVILEGED_PORT_MIN} to {PORT_MAX - PORTS_MAX}: {port}"
-        )
+    port = int(text) if text.isascii() and text.isdecimal() else 0
+    if not UNPRIVILEGED_PORT_MIN <= port <= PORT_LAST:
+        raise argparse.ArgumentTypeError(f"must be {UNPRIVILEGED_PORT_MIN} to {PORT_LAST}: {text}")
     return port

@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from ledgermq.cli.node.dev_command import PORTS_EACH
 from ledgermq.cli.node.forked_node import ForkedNode, wait_for_orphans
 from ledgermq.cli.node.local_node import leader_of
 from ledgermq.model.config.settings import Settings
@@ -89,11 +90,7 @@ CONFIG = "node.toml"
 
 _TOKEN_WORDS = 3
 
-PORTS_EACH = 7
-"""Ports of a node in a row: RocketMQ's clients, producers, consumers, HTTP, members, and direct
-connections of members and of their writers."""
-
-_PRODUCE, _CONSUME, _HTTP, _MEMBERS, _DIRECT, _OF_WRITERS = range(1, PORTS_EACH)
+_PRODUCE, _CONSUME, _HTTP, _MEMBERS, _DIRECT, _OF_WRITERS, _GRPC = range(1, PORTS_EACH)
 assert _OF_WRITERS == _DIRECT + 1
 
 
@@ -201,6 +198,11 @@ class DevNodes:
         wanted = [one.listen.http for one in self._settings]
         return [f"http://{one}" for one in wanted if one is not None]
 
+    @property
+    def grpc(self) -> str:
+        """Where RocketMQ 5's gRPC clients find them; empty where they do not."""
+        return ";".join(one.listen.grpc for one in self._settings if one.listen.grpc)
+
     def http_of_leader(self) -> str:
         """The one of the node that leads, who answers for topics; empty where there are none.
 
@@ -285,6 +287,7 @@ class DevNodes:
             "folder": str(self._folder.path),
             "address": self.address,
             "name_server": self.name_server,
+            "grpc": self.grpc,
             "http": self.https,
             "token": self.token,
             "nodes": [
@@ -303,7 +306,13 @@ class DevNodes:
 
 
 def make_nodes(
-    folder: NodeFolder, claims: PortClaims, *, count: int | None, port: int | None, has_web: bool
+    folder: NodeFolder,
+    claims: PortClaims,
+    *,
+    count: int | None,
+    port: int | None,
+    has_web: bool,
+    has_grpc: bool,
 ) -> DevNodes:
     """The nodes that a folder has, or new ones; none is started.
 
@@ -312,6 +321,7 @@ def make_nodes(
         count: how many; None: as many as there are, or one.
         port: the first of theirs, each has ``PORTS_EACH`` in a row; None: as before, or free ones.
         has_web: whether they may have HTTP.
+        has_grpc: whether they are to have gRPC; those that are there have it, or not.
 
     Raises:
         ConfigError: there are others in the folder, or somebody has one of the ports.
@@ -320,9 +330,10 @@ def make_nodes(
     if names:
         found = [load_settings(folder.path / name / CONFIG) for name in names]
         first = (found[0].listen.remoting or "").rpartition(":")[2]
-        if count not in (None, len(names)) or (port is not None and str(port) != first):
+        is_other = count not in (None, len(names)) or (port is not None and str(port) != first)
+        if is_other or (has_grpc and found[0].listen.grpc is None):
             raise ConfigError(
-                "folder has nodes of another number or at other ports",
+                "folder has nodes of another number, at other ports, or without gRPC",
                 folder=str(folder.path),
                 nodes=len(names),
                 first_port=first,
@@ -330,7 +341,10 @@ def make_nodes(
         settings = [_without_web(one) if not has_web else one for one in found]
     else:
         rows = _rows(claims, count or 1, port)
-        settings = [_settings(number, rows, folder.path, has_web) for number in range(len(rows))]
+        settings = [
+            _settings(number, rows, folder.path, has_web=has_web, has_grpc=has_grpc)
+            for number in range(len(rows))
+        ]
     return DevNodes(folder, settings, _token(folder.path / TOKENS))
 
 
@@ -347,7 +361,9 @@ def _rows(claims: PortClaims, count: int, port: int | None) -> list[int]:
     return rows
 
 
-def _settings(number: int, rows: Sequence[int], folder: Path, has_web: bool) -> Settings:
+def _settings(
+    number: int, rows: Sequence[int], folder: Path, *, has_web: bool, has_grpc: bool
+) -> Settings:
     defaults, port = Settings(), rows[number]
     names = [f"n{one}" for one in range(len(rows))]
     is_group = len(rows) > 1
@@ -383,11 +399,13 @@ def _settings(number: int, rows: Sequence[int], folder: Path, has_web: bool) -> 
             consume=f"tcp://{LOOPBACK}:{port + _CONSUME}",
             remoting=f"{LOOPBACK}:{port}",
             http=f"{LOOPBACK}:{port + _HTTP}" if has_web else None,
+            grpc=f"{LOOPBACK}:{port + _GRPC}" if has_grpc else None,
             # The one two below may be another node's.
             vip_channel=False,
             trusted_network=True,
         ),
         remoting=replace(defaults.remoting, addresses=each(f"-{LOOPBACK}:", 0)),
+        grpc=replace(defaults.grpc, members=each(f"={LOOPBACK}:", _GRPC) if has_grpc else ()),
         http=replace(
             defaults.http,
             tokens_file=folder / TOKENS,

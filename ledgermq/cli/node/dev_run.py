@@ -51,13 +51,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _live(arguments: argparse.Namespace, began: float) -> None:
     kept: Path | None = arguments.keep
-    has_web = import_node()
     sweep()
     with ExitStack() as stack:
         folder = stack.enter_context(NodeFolder(kept))
+        has_web = import_node()
         claims = stack.enter_context(PortClaims())
         nodes = make_nodes(
-            folder, claims, count=arguments.nodes, port=arguments.port, has_web=has_web
+            folder,
+            claims,
+            count=arguments.nodes,
+            port=arguments.port,
+            has_web=has_web,
+            has_grpc=arguments.grpc,
         )
         stack.callback(nodes.stop)
         stack.callback(_end_no_more)
@@ -149,6 +154,8 @@ def _text(nodes: DevNodes, folder: NodeFolder, took_s: float) -> str:
         ("Python", _python_line(nodes.address)),
         ("Java", f'producer.setNamesrvAddr("{nodes.name_server}");'),
     ]
+    if nodes.grpc:
+        rows.append(("gRPC", f'configuration.setEndpoints("{nodes.grpc}");'))
     if nodes.https:
         header = shlex.quote(f"Authorization: Bearer {nodes.token}")
         rows += [
@@ -157,6 +164,7 @@ def _text(nodes: DevNodes, folder: NodeFolder, took_s: float) -> str:
         ]
     else:
         rows.append(("console", "none, nor HTTP: pip install 'ledgermq[server]'"))
+    rows += [("shell", f"ledgermq topic list --address {nodes.address}")]
     rows += [("address", nodes.address)]
     rows += [("log", str(node.log)) for node in nodes.nodes]
     lines += [f"  {name:<8}{text}" for name, text in rows]

@@ -35,7 +35,7 @@ from ledgermq.conversion.rocksdb_tables import (
     read_rocksdb,
     was_converted,
 )
-from ledgermq.daemon.directory_check import check_fit
+from ledgermq.daemon.directory_check import check_fit, found_store
 from ledgermq.daemon.store_lock import holder_of, stopped_store
 from ledgermq.model.config.broker_conf import (
     Translation,
@@ -46,7 +46,7 @@ from ledgermq.model.config.broker_conf import (
 from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.config.settings_file import read_settings
 from ledgermq.model.config.settings_rules import RULES
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
 from ledgermq.model.names.strange_uses import StrangeUse
 from ledgermq.process.settings.settings_loading import read_properties_text
 from ledgermq.process.table_files import (
@@ -78,7 +78,7 @@ def check_move(arguments: argparse.Namespace) -> int:
     disk = shutil.disk_usage(root)
     holder = holder_of(root)
     with _seen(settings, _values(arguments.broker_conf), is_open=bool(holder)) as seen:
-        obstacles = list(_obstacles(settings, directory, seen))
+        obstacles = list(_obstacles(settings, directory, seen)) or _misfits(settings)
         say(
             arguments,
             {
@@ -96,6 +96,15 @@ def check_move(arguments: argparse.Namespace) -> int:
             },
         )
     return 1 if obstacles else 0
+
+
+def _misfits(settings: Settings) -> list[str]:
+    """Why a node with these settings would refuse a store that could be taken over otherwise."""
+    try:
+        found_store(settings)
+    except LedgerError as error:
+        return [str(error)]
+    return []
 
 
 def take_store_over(arguments: argparse.Namespace) -> int:

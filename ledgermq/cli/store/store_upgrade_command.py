@@ -99,7 +99,18 @@ def say(arguments: argparse.Namespace, facts: dict[str, object]) -> None:
         print(json.dumps(facts, default=str))
         return
     for name, value in facts.items():
-        print(f"{name.replace('_', ' ')}: {value}")
+        print(f"{name.replace('_', ' ')}: {_worded(value)}")
+
+
+def _worded(value: object) -> str:
+    """A fact as people say it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return "; ".join(map(_worded, value))
+    return str(value)
 
 
 def _verified(arguments: argparse.Namespace, *, group: str, self_id: NodeId) -> LogManifest:

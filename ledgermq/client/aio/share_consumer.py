@@ -8,8 +8,15 @@ from collections.abc import AsyncIterator, Sequence
 from ledgermq.client.blocking.share_consumer import ITERATION_WAIT_S
 from ledgermq.client.broker_connection import TIMEOUT_S, AsyncBrokerClient
 from ledgermq.client.core.address import DEFAULT_ADDRESS
+from ledgermq.client.core.link import NEVER
+from ledgermq.client.core.wrong_calls import check_timeout
 from ledgermq.client.first_contact import nodes_of
-from ledgermq.client.groups.share_buffer import ShareBuffer, ShareOptions, TakenMessage
+from ledgermq.client.groups.share_buffer import (
+    WAIT_S_MAX,
+    ShareBuffer,
+    ShareOptions,
+    TakenMessage,
+)
 from ledgermq.model.errors import ConfigError
 
 
@@ -45,8 +52,9 @@ class AsyncShareConsumer(AsyncBrokerClient):
         """Messages that were taken and of which nobody has said what is to become of them."""
         return self._buffer.in_flight
 
-    async def poll(self, timeout: float = 1.0) -> list[TakenMessage]:
+    async def poll(self, timeout: float | None = 1.0) -> list[TakenMessage]:
         """The next messages; see ``ShareConsumer.poll``."""
+        check_timeout(timeout)
         await self._take(timeout)
         return self._buffer.give()
 
@@ -103,19 +111,19 @@ class AsyncShareConsumer(AsyncBrokerClient):
         async with self._settling:
             return await self.run(self._buffer.settle())
 
-    async def _take(self, seconds: float) -> None:
+    async def _take(self, seconds: float | None) -> None:
         """Tell what was said, and take messages as far as there is room."""
         if not self._buffer.goes_along:
             await self._settle()
         await self._receive(seconds)
 
-    async def _receive(self, seconds: float) -> None:
+    async def _receive(self, seconds: float | None) -> None:
         if self._requests is None:
             raise ConfigError(f"not open: async with {type(self).__name__}(…)")
         loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
+        until = NEVER if seconds is None else loop.time() + seconds
         while True:
-            wait_s = max(0.0, until - loop.time())
+            wait_s = min(max(0.0, until - loop.time()), WAIT_S_MAX)
             steps = self._buffer.receive(int(wait_s * 1_000))
             if await self._requests.run(steps, timeout_s=self._timeout_s + wait_s):
                 return

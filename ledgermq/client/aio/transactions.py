@@ -32,7 +32,7 @@ from ledgermq.client.sending.message_options import (
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.transaction_course import TransactionCourse
-from ledgermq.client.sending.transaction_parts import HALF, Turns, check_group
+from ledgermq.client.sending.transaction_parts import HALF, Turns, check_group, check_listener
 from ledgermq.client.sending.transaction_requests import (
     TransactionCheck,
     UndecidedTransaction,
@@ -192,6 +192,7 @@ class AsyncTransactionalProducer(AwaitsContact, AsyncClosing):
         """A producer, with the arguments of ``TransactionalProducer``."""
         self.group = check_group(group)
         self._address = nodes_of(address)
+        check_listener(listener)
         self._listener = listener
         self._name = name
         on_end = None if tracing is None else tracing.ended

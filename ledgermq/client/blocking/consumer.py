@@ -95,6 +95,7 @@ class Consumer(TopicReader, WaitsForContact):
         A message counts as read when it is given; in a cluster those of an answer when the first of
         them is. After ``seek`` it goes on there.
         """
+        self._check_process()
         if self._make_contact() is not None:
             yield from self._several
         while not self._is_closed:

@@ -84,6 +84,7 @@ class GroupConsumer(Subscriber, WaitsForContact):
 
         A message counts as read when it is given. After ``seek`` it goes on there.
         """
+        self._check_process()
         while not self._is_closed:
             batch = self._next_batch(ITERATION_POLL_S)
             if self._several is not None:

@@ -7,9 +7,16 @@ from collections.abc import Iterator, Sequence
 
 from ledgermq.client.broker_connection import TIMEOUT_S, BrokerClient
 from ledgermq.client.core.address import DEFAULT_ADDRESS
+from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.requests import Result, Steps
+from ledgermq.client.core.wrong_calls import check_timeout
 from ledgermq.client.first_contact import nodes_of
-from ledgermq.client.groups.share_buffer import ShareBuffer, ShareOptions, TakenMessage
+from ledgermq.client.groups.share_buffer import (
+    WAIT_S_MAX,
+    ShareBuffer,
+    ShareOptions,
+    TakenMessage,
+)
 from ledgermq.model.errors import ConfigError
 
 ITERATION_WAIT_S = 5.0
@@ -64,16 +71,20 @@ class ShareConsumer(BrokerClient):
         """Messages that were taken and of which nobody has said what is to become of them."""
         return self._buffer.in_flight
 
-    def poll(self, timeout: float = 1.0) -> list[TakenMessage]:
+    def poll(self, timeout: float | None = 1.0) -> list[TakenMessage]:
         """The next messages; none when there are none within ``timeout`` seconds, or as many are in
         flight as may be.
 
         What was accepted, released or rejected before is told to the broker first, or by the same
         question: it is in the log when this returns.
 
+        Args:
+            timeout: without end when ``None``.
+
         Raises:
             LedgerError: the broker refused, or did not answer.
         """
+        check_timeout(timeout)
         self._take(timeout)
         return self._buffer.give()
 
@@ -83,6 +94,7 @@ class ShareConsumer(BrokerClient):
         Raises:
             ConfigError: as many are in flight as may be, and none of them was settled.
         """
+        self._check_process()
         while not self._is_closed:
             self._buffer.refresh()
             if not self._buffer.is_ready:
@@ -168,16 +180,16 @@ class ShareConsumer(BrokerClient):
     def _settle(self) -> list[TakenMessage]:
         return self.run(self._buffer.settle())
 
-    def _take(self, seconds: float) -> None:
+    def _take(self, seconds: float | None) -> None:
         """Tell what was said, and take messages as far as there is room."""
         if not self._buffer.goes_along:
             self._settle()
         self._receive(seconds)
 
-    def _receive(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
+    def _receive(self, seconds: float | None) -> None:
+        until = NEVER if seconds is None else time.monotonic() + seconds
         while True:
-            wait_s = max(0.0, until - time.monotonic())
+            wait_s = min(max(0.0, until - time.monotonic()), WAIT_S_MAX)
             if self._wait(self._buffer.receive(int(wait_s * 1_000)), wait_s):
                 return
             if time.monotonic() >= until or self._buffer.in_flight:

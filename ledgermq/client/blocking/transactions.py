@@ -38,7 +38,7 @@ from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.transaction_course import TransactionCourse
-from ledgermq.client.sending.transaction_parts import HALF, Turns, check_group
+from ledgermq.client.sending.transaction_parts import HALF, Turns, check_group, check_listener
 from ledgermq.client.sending.transaction_requests import (
     POLL_MS,
     TransactionCheck,
@@ -232,6 +232,7 @@ class TransactionalProducer(WaitsForContact):
         """
         self.group = check_group(group)
         self._are_several = several_groups(address) is not None
+        check_listener(listener)
         self._listener = listener
         on_end = None if tracing is None else tracing.ended
         self._course = course or TransactionCourse(self.group, on_end)

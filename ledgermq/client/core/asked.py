@@ -25,7 +25,7 @@ from inspect import Parameter, Signature, iscoroutinefunction, signature
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from ledgermq.client.core.requests import Request, Result, Steps
-from ledgermq.client.core.wrong_calls import check_call, own_signature
+from ledgermq.client.core.wrong_calls import check_call, check_types, own_signature
 
 P = ParamSpec("P")
 Client = TypeVar("Client")
@@ -57,6 +57,7 @@ class AskedVerb(Generic[P, Step, Result]):
 
         def begun(client: object, args: Any, kwargs: Any) -> Generator[Step, Any, Result]:
             try:
+                check_types(own_signature(wait), args, kwargs)
                 return steps(client, *args, **kwargs)
             except TypeError:
                 check_call(wait.__name__, own_signature(wait), args, kwargs)

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, get_args
 from ledgermq.client.core.address import Address, local_host
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, Steps
-from ledgermq.client.core.wrong_calls import check_numbers
+from ledgermq.client.core.wrong_calls import check_numbers, told_by_name
 from ledgermq.client.groups.allocation import Strategy, TopicQueue, check_strategy
 from ledgermq.client.groups.group_reader import (
     GroupReader,
@@ -68,6 +68,7 @@ Course = Generator[Request | Notice, None, None]
 """Questions to the broker, and notices to the application, one after the other."""
 
 
+@told_by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOptions:
     """How a member takes part in its group.

@@ -19,7 +19,7 @@ from ledgermq.client.reading.pull_pipeline import (
     PullPipeline,
     advance_all,
 )
-from ledgermq.client.reading.start_offsets import Start, starting_offsets
+from ledgermq.client.reading.start_offsets import Start, is_time, starting_offsets
 from ledgermq.model.errors import ConfigError, ProtocolError, TopicUnknownError
 from ledgermq.model.message_filter import MessageFilter
 from ledgermq.model.names.group_topics import RETRY_PREFIX
@@ -251,6 +251,8 @@ class GroupReader:
                 self._committed[queue] = min(self._committed[queue], reset.next_offset)
 
     def _pulls_of(self, queue: TopicQueue) -> PullPipeline:
+        if not isinstance(queue, TopicQueue):
+            raise ConfigError("queue is no TopicQueue(topic, queue_id)", queue=queue)
         pulls = self._pulls.get(queue.topic)
         if pulls is None or queue not in self._queues:
             raise TopicUnknownError(
@@ -340,8 +342,7 @@ def check_begin(start: Start) -> Start:
     Raises:
         ConfigError: it is none.
     """
-    is_time = isinstance(start, int) and not isinstance(start, bool) and start >= 0
-    if start not in ("first", "last") and not is_time:
+    if start not in ("first", "last") and not is_time(start):
         raise ConfigError(
             "start is not a place to begin", start=start, allowed="first, last, a time in epoch ms"
         )

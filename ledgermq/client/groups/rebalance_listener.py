@@ -40,7 +40,7 @@ def checked_listener(listener: RebalanceListener | None) -> RebalanceListener:
         return RebalanceListener()
     methods = (name for name in vars(RebalanceListener) if name.startswith("on_"))
     missing = [name for name in methods if not callable(getattr(listener, name, None))]
-    if missing:
+    if missing or isinstance(listener, type):
         raise ConfigError("listener is no RebalanceListener", listener=listener, missing=missing)
     return listener
 

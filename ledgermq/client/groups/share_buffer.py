@@ -17,6 +17,8 @@ from typing import Self
 from ledgermq.client.core.questions import ask, asking
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Steps
+from ledgermq.client.core.wrong_calls import check_whole, told_by_name
+from ledgermq.client.reading.start_offsets import checked_group, checked_topic
 from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.message_filter import ALL_TAGS, SQL_MARK, FilterKind, MessageFilter
 from ledgermq.verbs.shares import (
@@ -36,6 +38,9 @@ from ledgermq.verbs.shares import (
 )
 from ledgermq.verbs.verb import check_arguments
 
+WAIT_S_MAX = RECEIVE_WAIT_MS_MAX / 1_000
+"""For so long one question waits for messages."""
+
 SETTLED_AT_ONCE = 32
 """The broker is told at once of so many messages what is to become of them."""
 
@@ -45,6 +50,7 @@ _UNSEEN: tuple[Action, int] = ("return", 0)
 _ACCEPTED: tuple[Action, int] = ("accept", 0)
 
 
+@told_by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareOptions:
     """How a member of a share group takes messages.
@@ -65,11 +71,9 @@ class ShareOptions:
             ("max_in_flight", 1, 10_000),
             ("invisible_ms", INVISIBLE_MS_MIN, INVISIBLE_MS_MAX),
         ):
-            value = getattr(self, name)
-            if type(value) is not int or not least <= value <= most:
-                raise ConfigError(
-                    "option out of range", option=name, value=value, minimum=least, limit=most
-                )
+            check_whole(name, getattr(self, name), least, most)
+        if not isinstance(self.filter, MessageFilter):
+            MessageFilter.by_tags(self.filter)
 
     @property
     def filter_text(self) -> str:
@@ -120,9 +124,13 @@ class ShareBuffer:
     """
 
     def __init__(self, group: str, topic: str, options: ShareOptions) -> None:
-        """Nothing is taken."""
-        self._group = group
-        self._topic = topic
+        """Nothing is taken.
+
+        Raises:
+            ConfigError: group or topic is none.
+        """
+        self._group = checked_group(group)
+        self._topic = checked_topic(topic)
         self._options = options
         self._filter = options.filter_text
         self._ready: deque[TakenMessage] = deque()
@@ -171,19 +179,8 @@ class ShareBuffer:
         Raises:
             ConfigError: one was not taken by this member, or was settled.
         """
-        named = list(messages)
-        for message in named:
-            if message.handle not in self._given:
-                raise ConfigError(
-                    "message is not one that this consumer has and has not settled",
-                    topic=message.topic,
-                    queue=message.queue_id,
-                    offset=message.queue_offset,
-                )
-        if not 0 <= delay_ms <= INVISIBLE_MS_MAX:
-            raise ConfigError(
-                "delay out of range", delay_ms=delay_ms, minimum=0, limit=INVISIBLE_MS_MAX
-            )
+        named = self._checked(messages)
+        check_whole("delay_ms", delay_ms, 0, INVISIBLE_MS_MAX)
         said = self._said.setdefault((action, delay_ms), {})
         for message in named:
             said[message.handle] = self._given.pop(message.handle)
@@ -211,7 +208,7 @@ class ShareBuffer:
             self._topic,
             room,
             invisible_ms=self._options.invisible_ms,
-            wait_ms=min(wait_ms, RECEIVE_WAIT_MS_MAX),
+            wait_ms=wait_ms,
             filter=self._filter,
             accept=_named(along) if along else None,
         )
@@ -267,9 +264,8 @@ class ShareBuffer:
         Raises:
             ConfigError: as of ``say``.
         """
-        named = {message.handle: message for message in messages}
-        if not named.keys() <= self._given.keys():
-            raise ConfigError("message is not one that this consumer has and has not settled")
+        named = {message.handle: message for message in self._checked(messages)}
+        check_whole("invisible_ms", invisible_ms, 0, INVISIBLE_MS_MAX)
         rows = yield from asking(SettleShared(self._group, "extend", list(named), invisible_ms))
         for row in rows:
             if row.outcome == DONE:
@@ -284,6 +280,28 @@ class ShareBuffer:
             self.say("release", list(self._given.values()))
         self._give_back_unseen(inf)
         yield from self.settle()
+
+    def _checked(self, messages: Iterable[TakenMessage]) -> list[TakenMessage]:
+        """Messages that are in flight here.
+
+        Raises:
+            ConfigError: one is not, or is none.
+        """
+        named = list(messages)
+        for message in named:
+            if not isinstance(message, TakenMessage):
+                raise ConfigError(
+                    "what is settled is messages that poll gave, each an argument: accept(*batch)",
+                    kind=type(message).__name__,
+                )
+            if message.handle not in self._given:
+                raise ConfigError(
+                    "message is not one that this consumer has and has not settled",
+                    topic=message.topic,
+                    queue=message.queue_id,
+                    offset=message.queue_offset,
+                )
+        return named
 
     def _give_back_unseen(self, until: float) -> None:
         """Those whose half time is over by then."""

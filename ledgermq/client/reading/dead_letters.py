@@ -17,6 +17,7 @@ from ledgermq.client.core.questions import asking
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Steps
 from ledgermq.client.reading.message_track import browse
+from ledgermq.client.reading.start_offsets import checked_group
 from ledgermq.formats.records.properties import RETRY_TOPIC
 from ledgermq.model.errors import ConfigError, MessageIllegalError
 from ledgermq.model.names.group_topics import dead_letter_topic
@@ -129,9 +130,10 @@ class DeadLettersVerbs:
             TimedOutError: no answer; they may be replayed. Who asks anew doubles nothing, unless
                 ``again`` is set.
         """
-        waiting = sorted(set(offsets))
-        if not waiting or waiting[0] < 0:
-            raise ConfigError("no offsets of dead letters", group=self.group, offsets=waiting)
+        given = list(offsets) if isinstance(offsets, Iterable) else [offsets]
+        if not given or not all(type(one) is int and one >= 0 for one in given):
+            raise ConfigError("no offsets of dead letters", group=self.group, offsets=given)
+        waiting = sorted(set(given))
         found = Replay([], [], [])
         while waiting:
             piece, waiting = waiting[:REPLAYED_AT_ONCE_MAX], waiting[REPLAYED_AT_ONCE_MAX:]
@@ -169,7 +171,7 @@ class DeadLetters(DeadLettersVerbs, BrokerClient):
             group: whose dead letters.
         """
         super().__init__(address, name=name, timeout_s=timeout_s)
-        self.group = group
+        self.group = checked_group(group)
 
 
 class AsyncDeadLetters(DeadLettersVerbs, AsyncBrokerClient):
@@ -184,4 +186,4 @@ class AsyncDeadLetters(DeadLettersVerbs, AsyncBrokerClient):
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         super().__init__(address, name=name, timeout_s=timeout_s)
-        self.group = group
+        self.group = checked_group(group)

@@ -15,9 +15,15 @@ from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import route_of
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, call_request, call_result
-from ledgermq.client.core.wrong_calls import check_numbers
+from ledgermq.client.core.wrong_calls import (
+    TIMEOUT_S_BOUNDS,
+    check_numbers,
+    check_whole,
+    told_by_name,
+)
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.model.errors import ConfigError, LedgerError, TopicUnknownError
+from ledgermq.model.limits import QUEUE_OFFSET_MAX
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 from ledgermq.wire.header import VERSION_MIN, Kind
 from ledgermq.wire.pull_frame import (
@@ -40,6 +46,7 @@ _BELIEVED = frozenset({PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE})
 """What a follower says for sure; all else is asked the leader."""
 
 
+@told_by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
     """How a consumer asks.
@@ -71,7 +78,7 @@ class ConsumerOptions:
             "bytes_max": (1, BYTES_MAX),
             "hold_ms": (0, HOLD_MS_MAX),
             "prefetch": (1, 1_000),
-            "timeout_s": (0.001, 86_400),
+            "timeout_s": TIMEOUT_S_BOUNDS,
         }
         check_numbers(self, limits)
 
@@ -219,8 +226,7 @@ class PullPipeline:
             TopicUnknownError: the queue is none of this consumer's.
         """
         queue = self._queue(queue_id)
-        if offset < 0:
-            raise ConfigError("queue offset is negative", queue_id=queue_id, offset=offset)
+        check_whole("offset", offset, 0, QUEUE_OFFSET_MAX)
         self.seeks += 1
         if queue.request is not None:
             self.requests.forget(queue.request)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, Steps, call_request, call_result
+from ledgermq.client.core.wrong_calls import check_whole
 from ledgermq.client.reading.pull_pipeline import (
     QUEUES_REFRESH_S,
     ConsumerOptions,
@@ -70,12 +71,9 @@ def give_back_request(
         ConfigError: a number is out of range, or it is no message.
     """
     check_received(message)
-    if not DEAD <= delay_level <= LEVEL_MAX:
-        raise ConfigError(
-            "delay_level out of range", value=delay_level, minimum=DEAD, limit=LEVEL_MAX
-        )
-    if times_max is not None and not 0 <= times_max <= TIMES_MAX:
-        raise ConfigError("times_max out of range", value=times_max, minimum=0, limit=TIMES_MAX)
+    check_whole("delay_level", delay_level, DEAD, LEVEL_MAX)
+    if times_max is not None:
+        check_whole("times_max", times_max, 0, TIMES_MAX)
     arguments: dict[str, object] = {
         "group": group,
         "topic": message.stored_topic,
@@ -254,7 +252,7 @@ def marked(
         return {marks.topic: {marks.queue_id: marks.next_offset}} if len(marks) else {}
     if isinstance(marks, ReceivedMessage):
         return {marks.stored_topic: {marks.queue_id: marks.queue_offset + 1}}
-    if not isinstance(marks, Mapping):
+    if not isinstance(marks, Mapping) or not all(type(one) is int for one in marks):
         raise ConfigError(
             "what is committed is neither a message, a batch, nor offsets by queue id", given=marks
         )

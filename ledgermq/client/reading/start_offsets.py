@@ -7,8 +7,15 @@ from typing import Literal
 
 from ledgermq.client.core.questions import group_offset, offset_since, queue, route
 from ledgermq.client.core.requests import Steps
+from ledgermq.client.core.wrong_calls import check_whole, is_in_seconds
 from ledgermq.model.errors import ConfigError, TopicUnknownError
-from ledgermq.model.limits import GROUP_SIZE_MAX, TOPIC_CHARACTERS, TOPIC_NAME
+from ledgermq.model.limits import (
+    GROUP_SIZE_MAX,
+    QUEUE_ID_MAX,
+    QUEUE_OFFSET_MAX,
+    TOPIC_CHARACTERS,
+    TOPIC_NAME,
+)
 
 Start = Literal["stored", "first", "last"] | int | Mapping[int, int]
 """Where to begin: the group's committed offsets (``first`` for a queue without one), the first or
@@ -96,6 +103,17 @@ def checked_group(group: str | None) -> str:
     return group
 
 
+def checked_topic(topic: str) -> str:
+    """The topic of a consumer.
+
+    Raises:
+        ConfigError: it is no text.
+    """
+    if not isinstance(topic, str):
+        raise ConfigError("topic is not a text", topic=topic)
+    return topic
+
+
 def checked_queues(queues: Iterable[int] | None) -> list[int] | None:
     """The queues that a consumer was told to read; None: all.
 
@@ -110,6 +128,17 @@ def checked_queues(queues: Iterable[int] | None) -> list[int] | None:
     return found
 
 
+def is_time(start: object) -> bool:
+    """Whether a place to begin is a time in epoch milliseconds.
+
+    Raises:
+        ConfigError: it is one in seconds.
+    """
+    if is_in_seconds(start):
+        raise ConfigError("start is a time in seconds, not in epoch milliseconds", start=start)
+    return type(start) is int and start >= 0
+
+
 def check_start(start: Start) -> Start:
     """``start``, which was given by the application.
 
@@ -118,12 +147,10 @@ def check_start(start: Start) -> Start:
     """
     if isinstance(start, Mapping):
         for queue, offset in start.items():
-            if queue < 0 or offset < 0:
-                raise ConfigError("negative queue offset", queue_id=queue, offset=offset)
+            check_whole("queue id", queue, 0, QUEUE_ID_MAX)
+            check_whole("queue offset", offset, 0, QUEUE_OFFSET_MAX)
         return start
-    if start in ("stored", "first", "last") or (
-        isinstance(start, int) and not isinstance(start, bool) and start >= 0
-    ):
+    if start in ("stored", "first", "last") or is_time(start):
         return start
     raise ConfigError(
         "start is not a place to begin",

@@ -17,7 +17,7 @@ from ledgermq.client.core.questions import group_commit, group_offset
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, Steps
-from ledgermq.client.core.wrong_calls import warn_of
+from ledgermq.client.core.wrong_calls import check_whole, warn_of
 from ledgermq.client.first_contact import FirstContact, link_group, nodes_of
 from ledgermq.client.reading.pull_pipeline import (
     ConsumerOptions,
@@ -31,12 +31,13 @@ from ledgermq.client.reading.start_offsets import (
     check_start,
     checked_group,
     checked_queues,
+    checked_topic,
     ending_offsets,
     starting_offsets,
 )
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.limits import QUEUE_ID_MAX, QUEUE_OFFSET_MAX
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
-from ledgermq.wire.pull_frame import Pull
+from ledgermq.wire.pull_frame import HOLD_MS_MAX, MESSAGES_MAX, Pull
 
 
 class TopicReader(FirstContact):
@@ -92,11 +93,9 @@ class TopicReader(FirstContact):
         if tags is not None:
             warn_of("tags", "tag", stacklevel=3)
             tag = tags
-        if not isinstance(topic, str):
-            raise ConfigError("topic is not a text", topic=topic)
+        self.topic = checked_topic(topic)
         if group:
             checked_group(group)
-        self.topic = topic
         self.group = group
         self.options = options or ConsumerOptions()
         self._addresses, self._keys, self._name, self._retries = address, keys, name, retries
@@ -192,7 +191,12 @@ class TopicReader(FirstContact):
         self, queue_id: int, offset: int, messages_max: int | None, hold_ms: int
     ) -> Request:
         options = self.options
-        messages_max = messages_max or options.messages_max
+        if messages_max is None:
+            messages_max = options.messages_max
+        check_whole("queue_id", queue_id, 0, QUEUE_ID_MAX)
+        check_whole("offset", offset, 0, QUEUE_OFFSET_MAX)
+        check_whole("messages_max", messages_max, 1, MESSAGES_MAX)
+        check_whole("hold_ms", hold_ms, 0, HOLD_MS_MAX)
         pull = Pull(0, self.topic, queue_id, offset, messages_max, options.bytes_max, hold_ms)
         until = time.monotonic() + hold_ms / 1_000 + options.timeout_s
         return pull_request(pull, self._link, deadline=until)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from ledgermq.client.core.wrong_calls import is_in_seconds
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.formats.records.delayed_message import RealQueue, level_properties, timer_properties
 from ledgermq.formats.records.properties import DELAY
@@ -105,6 +106,10 @@ def _time_ms(
         raise MessageIllegalError(
             "deliver_at is no whole number of epoch milliseconds, nor a datetime",
             deliver_at=deliver_at,
+        )
+    if is_in_seconds(deliver_at):
+        raise MessageIllegalError(
+            "deliver_at is in seconds, not in epoch milliseconds", deliver_at=deliver_at
         )
     return deliver_at
 

@@ -69,7 +69,7 @@ def checked_bodies(messages: Sequence[Body] | Sequence[OutgoingMessage]) -> list
     Raises:
         MessageIllegalError: one is no bytes, or it is one body in place of several.
     """
-    if isinstance(messages, str | Body):
+    if isinstance(messages, str | Body) or not isinstance(messages, Iterable):
         raise MessageIllegalError(
             "a batch is a list of bodies: one alone is sent by send", kind=type(messages).__name__
         )

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
 from ledgermq.client.core.results import FrameResult
+from ledgermq.client.core.wrong_calls import check_timeout
 from ledgermq.model.errors import LedgerError
 
 Result_co = TypeVar("Result_co", covariant=True)
@@ -68,6 +69,7 @@ class SendFuture(Generic[Result_co]):
         """
         if self._answer is None:
             if self._error is None:
+                check_timeout(timeout)
                 self._waiting.wait_for(self, timeout)
             if self._error is not None:
                 raise self._error

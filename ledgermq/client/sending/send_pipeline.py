@@ -16,7 +16,7 @@ from ledgermq.client.core.connection import Part
 from ledgermq.client.core.link import NEVER, Link
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.results import FrameResult, SendResult
-from ledgermq.client.core.wrong_calls import check_numbers
+from ledgermq.client.core.wrong_calls import TIMEOUT_S_BOUNDS, check_numbers, told_by_name
 from ledgermq.client.sending.frames import AnyFuture, Frame, OneCallback, OpenFrame
 from ledgermq.client.sending.outgoing import Compressor
 from ledgermq.client.sending.record_encoder import Form, LoneRecord
@@ -39,6 +39,7 @@ BACKOFF_MS_MIN = 2
 BACKOFF_MS_MAX = 250
 
 
+@told_by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
     """How a producer sends.
@@ -78,7 +79,7 @@ class ProducerOptions:
             "batch_bytes": (1, 8 * 1024 * 1024),
             "window_bytes": (1, 2**40),
             "max_in_flight": (1, 1_024),
-            "timeout_s": (0.001, 86_400),
+            "timeout_s": TIMEOUT_S_BOUNDS,
             "retries": (0, 1_000_000),
         }
         check_numbers(self, limits)

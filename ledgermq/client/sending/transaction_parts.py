@@ -31,6 +31,18 @@ def check_group(group: str) -> str:
     return group
 
 
+def check_listener(listener: object) -> None:
+    """Refuse what cannot be asked about a transaction.
+
+    Raises:
+        ConfigError: it is no function.
+    """
+    if listener is not None and not callable(listener):
+        raise ConfigError(
+            "listener is no function of an UndecidedTransaction to a Decision", listener=listener
+        )
+
+
 @dataclass(slots=True)
 class Turns:
     """Which queue of a topic comes next, when the application does not say."""

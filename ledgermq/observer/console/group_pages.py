@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import cast
 
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, GroupUnknownError
 from ledgermq.model.names.group_topics import RETRY_PREFIX
 from ledgermq.observer.console.history import Kept, spark_of
 from ledgermq.observer.console.rendering import (
@@ -39,6 +39,7 @@ from ledgermq.observer.metrics.lag_survey import GroupWaits
 from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.verbs.groups import AlterGroup, CreateGroup, DeleteGroup, ShowGroup, ShowLag
 from ledgermq.verbs.offsets import CloneOffsets, ResetOffsets, Target
+from ledgermq.verbs.shares import ShowShared
 
 LISTED_MAX = 5_000
 """Groups that are looked through, sorted and told; of all together the broker is asked at once."""
@@ -99,6 +100,15 @@ _ALTER_FIELDS = (
 _DELETE_FIELDS = (
     Field("offsets", "Its offsets, too", "checkbox"),
     Field("topics", "Its retries and dead letters, too", "checkbox"),
+)
+_SHARED_COLUMNS = (
+    TableColumn("topic", "Topic", "code", topic_link),
+    TableColumn("queue", "Queue", "number"),
+    TableColumn("in_flight", "In work", "number", hint="handed out, and not settled"),
+    TableColumn("late", "Late", "number", hint="not settled in time: they are handed out again"),
+    TableColumn("returned", "Given back", "number", hint="handed out again when it is time"),
+    TableColumn("behind", "Behind others", "number", hint="of their key"),
+    TableColumn("next_due", "Next due (UTC)", "time"),
 )
 _FORCE = Field("force", "Although members consume now", "checkbox")
 _CLONE_FIELDS = Field("source", "The other group", is_needed=True), _FORCE
@@ -201,11 +211,12 @@ class GroupPages:
         members = await asked.inquiries.members(name)
         warnings = cast("list[str]", group["warnings"])
         there = rows_of(members, "members")
+        shared = await _shared(asked, name)
+        takes = shared is not None and bool(shared["waiting"] or shared["unsettled"])
         waits = GroupWaits(sum(lags.values()), None)
         known = (await self._scrapes.group_waits([name])).get(name, waits)
-        told = self._with_lag(
-            {**group, "members": len(there), "topics": list(lags)}, known._replace(lag=waits.lag)
-        )
+        row = {**group, "members": len(there) or takes, "topics": list(lags)}
+        told = self._with_lag(row, known._replace(lag=waits.lag))
         none = "It has consumed nothing yet."
         lag_table = ShownTable("lag", "Lag by queue", _LAG_COLUMNS, queues, none, next_)
         by_topic = ShownTable(
@@ -220,10 +231,14 @@ class GroupPages:
             name,
             back=("/groups", "Consumer groups"),
             ways=((path_of("dead-letters", name), "Dead letters"),),
-            facts=_facts(group, told),
+            facts=_facts(group, told, shared),
             charts=charts,
             text="; ".join(warnings),
-            tables=(by_topic, _members_table(members), lag_table),
+            tables=(
+                by_topic,
+                _members_table(members) if shared is None else _shared_table(shared),
+                lag_table,
+            ),
             changes=_changes(group) if asked.may_change and not group["system"] else (),
         )
 
@@ -278,7 +293,17 @@ def _state(row: Row, lag: int | None, rate: float | None) -> str:
     return "stands still" if row["members"] else "nobody consumes"
 
 
-def _facts(group: Mapping[str, object], told: Row) -> tuple[Fact, ...]:
+async def _shared(asked: PageAsked, group: str) -> Mapping[str, object] | None:
+    """How a share group stands; None of any other group."""
+    try:
+        return await asked.inquiries.ask(ShowShared(group))
+    except GroupUnknownError:
+        return None
+
+
+def _facts(
+    group: Mapping[str, object], told: Row, shared: Mapping[str, object] | None
+) -> tuple[Fact, ...]:
     retries = _field(group, "retryMaxTimes")
     may = [title for key, title in _MAY if _field(group, key)]
     lag, members = cast("int", told["lag"]), cast("int", told["members"])
@@ -287,7 +312,11 @@ def _facts(group: Mapping[str, object], told: Row) -> tuple[Fact, ...]:
         Fact("Lag", number_text(lag), more="messages", tone="warn" if lag and not members else ""),
         Fact("Oldest waits for", duration_text(told["age_ms"])),
         Fact("Consumes", rate_text(told["rate"]), more="in the last minute"),
-        Fact("Members", number_text(members), "" if members else "warn"),
+        Fact("Members", number_text(members), "" if members else "warn")
+        if shared is None
+        else Fact(
+            "Handed out", number_text(cast("int", shared["unsettled"])), more="and not settled"
+        ),
         Fact(
             "Given up after",
             "–" if retries is None else f"{retries} retries",
@@ -311,6 +340,14 @@ def _members_table(members: Mapping[str, object]) -> ShownTable:
     ]
     none = "Nobody consumes for it now."
     return ShownTable("members", "Members that consume now", _MEMBER_COLUMNS, rows, none)
+
+
+def _shared_table(shared: Mapping[str, object]) -> ShownTable:
+    caption, none = "What its consumers have", "Nothing was handed out yet."
+    note = "A share group: each message goes to any of its consumers, which settle it by itself."
+    return ShownTable(
+        "shared", caption, _SHARED_COLUMNS, rows_of(shared, "queues"), none, note=note
+    )
 
 
 def _changes(group: Mapping[str, object]) -> tuple[Change, ...]:

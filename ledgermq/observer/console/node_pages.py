@@ -379,6 +379,9 @@ async def _members(
             if node in raft["bodiless"]:
                 # What it was told of last says nothing of what it lacks: it holds nothing.
                 state, peer = "without messages", {"silent_ms": peer.get("silent_ms")}
+            if node in silent and role == "follower":
+                # It may lead others, or have led before it went.
+                role = "not known"
         rows.append(
             {
                 "node": node,

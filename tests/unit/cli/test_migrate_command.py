@@ -231,6 +231,23 @@ def test_what_stands_in_the_way_is_said_before_anything_is_written(host: Host) -
     assert not host.settings.exists()
 
 
+def test_files_of_another_size_than_the_settings_say_stand_in_the_way(host: Host) -> None:
+    host.configure("maxIndexNum=401")
+    status, facts, _ = host.migrate("check", host.conf)
+
+    (obstacle,) = facts["obstacles"]
+    assert status == EXIT_CONFIG
+    assert "store.max_index_num" in obstacle
+    assert obstacle.partition(" (")[0] in host.take_over()[2]
+
+
+def test_what_was_done_is_told_in_words(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["migrate", "check", str(host.conf)]) == EXIT_OK
+    told = capsys.readouterr().out.splitlines()
+
+    assert {"member: -", "left by crash: no", "obstacles: none"} <= set(told)
+
+
 def test_who_accepts_a_loss_names_it_and_the_settings_have_it(host: Host) -> None:
     (host.root / "timerwheel").touch()
     status, facts, _ = host.migrate("check", host.conf)

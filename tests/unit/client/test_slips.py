@@ -13,14 +13,19 @@ from ledgermq.client import (
     ConfigError,
     Consumer,
     ConsumerOptions,
+    DeadLetters,
     FilterIllegalError,
     GroupConsumer,
+    GroupOptions,
     MessageFilter,
     MessageIllegalError,
     OutgoingMessage,
     Producer,
     ProducerOptions,
+    Queries,
     Requester,
+    ShareConsumer,
+    ShareOptions,
     Tracing,
     TransactionalProducer,
     aio,
@@ -92,6 +97,30 @@ CALLS: list[tuple[Callable[[Any, str], object], str]] = [
         lambda _, at: aio.AsyncConsumer(at),  # type: ignore[call-arg]
         "AsyncConsumer(): missing a required argument: 'topic'",
     ),
+    (
+        lambda _, at: Producer(at, linger_ms=5),  # type: ignore[call-arg]
+        "Producer() got an unexpected keyword argument 'linger_ms';"
+        " did you mean options=ProducerOptions(linger_ms=…)?",
+    ),
+    (
+        lambda _, at: aio.AsyncGroupConsumer(at, group="g", ordered=True),  # type: ignore[call-arg]
+        "AsyncGroupConsumer() got an unexpected keyword argument 'ordered';"
+        " did you mean group_options=GroupOptions(ordered=…)?",
+    ),
+    (
+        lambda _, at: ShareConsumer(at, group="g", topic="T", max_in_flight=3),  # type: ignore[call-arg]
+        "ShareConsumer() got an unexpected keyword argument 'max_in_flight';"
+        " did you mean options=ShareOptions(max_in_flight=…)?",
+    ),
+    (
+        lambda _, __: ShareOptions(max_inflight=3),  # type: ignore[call-arg]
+        "ShareOptions() got an unexpected keyword argument 'max_inflight';"
+        " did you mean 'max_in_flight'?",
+    ),
+    (
+        lambda _, __: ConsumerOptions(5),  # type: ignore[call-arg]
+        "ConsumerOptions() takes 0 without a name; the others have one: messages_max",
+    ),
     (lambda member, _: member.seek(), "seek() missing 2 required positional arguments"),
     (lambda member, _: member.commit(ofsets={}), "commit() got an unexpected keyword argument"),
 ]
@@ -132,6 +161,60 @@ def test_a_wrong_keyword_of_a_message_is_told_by_the_verb(peer: Peer) -> None:
 def test_an_option_that_is_no_number_is_refused(make: Callable[..., object]) -> None:
     with pytest.raises(ConfigError, match=r"timeout_s is no number \(value='5', minimum="):
         make(timeout_s="5")
+
+
+OPTIONS: list[tuple[Callable[[str], object], str]] = [
+    (
+        lambda at: Producer(at, options={"linger_ms": 5}),  # type: ignore[arg-type]
+        r"options are of another class: options=ProducerOptions\(…\)",
+    ),
+    (
+        lambda at: GroupConsumer(at, group="g", options=GroupOptions()),  # type: ignore[arg-type]
+        "options are of another class: give them as group_options=",
+    ),
+    (
+        lambda at: aio.AsyncShareConsumer(at, group="g", topic="T", options=ConsumerOptions()),  # type: ignore[arg-type]
+        r"options are of another class: options=ShareOptions\(…\)",
+    ),
+    (
+        lambda _: ShareOptions(invisible_ms="30"),  # type: ignore[arg-type]
+        r"invisible_ms is no whole number \(value='30', minimum=100",
+    ),
+    (lambda _: ShareOptions(invisible_ms=30), r"invisible_ms out of range \(value=30, minimum=100"),
+    (lambda at: Admin(at, timeout_s="5"), r"timeout_s is no number \(value='5', minimum="),  # type: ignore[arg-type]
+    (lambda at: aio.AsyncAdmin(at, timeout_s=0), r"timeout_s out of range \(value=0, minimum="),
+    (lambda at: ShareConsumer(at, group="", topic="T"), "consumer has no group"),
+    (lambda at: ShareConsumer(at, group="g", topic=b"T"), "topic is not a text"),  # type: ignore[arg-type]
+    (lambda at: DeadLetters(at, group="a b"), "group has a character that is not allowed"),
+]
+
+
+@pytest.mark.parametrize(("make", "text"), OPTIONS)
+def test_options_and_names_are_refused_when_they_are_given(
+    peer: Peer, make: Callable[[str], object], text: str
+) -> None:
+    with pytest.raises(ConfigError, match=text):
+        make(peer.address)
+
+
+ASKED: list[tuple[Callable[[Queries], object], str]] = [
+    (lambda asked: asked.by_key("T", 5), r"argument='key', value=5, expected='str'"),  # type: ignore[arg-type]
+    (lambda asked: asked.by_key("T", "k", messages_max="5"), "argument='messages_max', value='5'"),  # type: ignore[arg-type]
+    (lambda asked: asked.message_at("5"), "argument='position', value='5', expected='int'"),  # type: ignore[arg-type]
+    (lambda asked: asked.browse("T", True, 0), "argument='queue_id', value=True, expected='int'"),
+    (lambda asked: asked.message_by_id("x", topic=5), "argument='topic', value=5"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("call", "text"), ASKED)
+def test_what_is_asked_with_another_type_is_told_by_the_argument(
+    peer: Peer, call: Callable[[Queries], object], text: str
+) -> None:
+    with (
+        Queries(peer.address) as queries,
+        pytest.raises(MessageIllegalError, match=f"another type.*{text}"),
+    ):
+        call(queries)
 
 
 def test_what_no_broker_takes_is_refused_before_one_is_asked() -> None:

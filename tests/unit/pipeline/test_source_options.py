@@ -92,6 +92,10 @@ def test_what_was_named_must_be_there() -> None:
     [
         ({"subscrib": "x"}, "no such option (option='subscrib'"),
         ({"assign": "plain0"}, "option is not JSON (option='assign'"),
+        (
+            {"startingOffsets": "first"},
+            "option is not JSON, nor earliest or latest (option='startingOffsets', value='first'",
+        ),
         ({"assign": '{"a": 1}'}, "another form (option='assign'"),
         (
             {"subscribe": "a", "assign": "{}"},

@@ -276,15 +276,26 @@
       take(new DOMParser().parseFromString(await answer.text(), "text/html"), answer.ok);
       await fetchCurves();
     } catch {
-      // The node is being started again, or has gone: what is there stands, and looks old.
-      root.classList.add("is-stale");
+      // The node is being started again, or has gone: what is there stands, and says how old it is.
+      tellStale(true);
     } finally {
       isFetching = false;
     }
   }
 
+  const stale = document.getElementById("stale");
+  let heardAt = new Date();
+
+  function tellStale(isStale) {
+    if (!isStale) heardAt = new Date();
+    if (!stale || stale.hidden !== isStale) return;
+    stale.querySelector("time").textContent = heardAt.toLocaleTimeString();
+    stale.hidden = !isStale;
+    document.getElementById("health").hidden = isStale;
+  }
+
   function take(fresh, isWell) {
-    root.classList.remove("is-stale");
+    tellStale(false);
     const reload = document.querySelector('[data-live="reload"]');
     if (reload && isWell) return location.reload();
     for (const region of document.querySelectorAll("[data-live]")) {
