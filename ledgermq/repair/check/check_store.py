@@ -61,6 +61,7 @@ from ledgermq.store.files.properties_file import decode_dledger_checkpoint
 from ledgermq.store.index.tag_items import has_tag_items
 from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.recovery import log_checkpoint
 from ledgermq.store.store_directory import dledger_folder, log_in, names_in
 
@@ -333,6 +334,7 @@ class _Check:
         settled = self._checked.committed_end if self._dledger is not None else required
         log = log_in(root, names_in(root), self._options.self_id)
         with_tags = bool(headers) and has_tag_items(root, log, layout)
+        of_batches = frozenset(map(os.fsencode, batch_topics(root)))
         tasks = [
             LogFileTask(
                 root=root,
@@ -349,6 +351,7 @@ class _Check:
                 items=self._items if header_size else None,
                 queues=root / "consumequeue",
                 queue_file_size=self._queue_file_size,
+                of_batches=of_batches,
                 has_extensions=self._has_extensions,
                 index=headers,
                 layout=layout,

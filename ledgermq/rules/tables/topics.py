@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from typing import Self
 
+from ledgermq.formats.batch_unit import OF_BATCHES, QUEUE_TYPE
 from ledgermq.formats.config_json import with_field_names
 from ledgermq.model.config.settings import NodeSection, TopicsSection
 from ledgermq.model.errors import (
@@ -27,7 +28,14 @@ from ledgermq.model.limits import (
     TOPIC_NAME,
     TOPIC_SIZE_MAX,
 )
-from ledgermq.model.names.message_types import ATTRIBUTES, MESSAGE_TYPE, TYPES, UNSPECIFIED
+from ledgermq.model.names.message_types import (
+    ATTRIBUTES,
+    CLEANUP_POLICY,
+    COMPACTION,
+    MESSAGE_TYPE,
+    TYPES,
+    UNSPECIFIED,
+)
 from ledgermq.model.names.system_topics import (
     SYSTEM_TOPICS,
     TEMPLATE_TOPIC,
@@ -130,6 +138,19 @@ class Topic:
         found = str(self._attributes.get(MESSAGE_TYPE)).upper()
         return found if found in TYPES else UNSPECIFIED
 
+    @property
+    def has_batches(self) -> bool:
+        """Whether RocketMQ 5's attribute ``queue.type`` says that its queues are of batches."""
+        return str(self._attributes.get(QUEUE_TYPE, "")).lower() == OF_BATCHES
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether RocketMQ 5's attribute ``cleanup.policy`` says that it keeps the newest message
+        of a key. RocketMQ serves such a topic from files of its own, into which it puts what it
+        stores itself: what a node stored would be served to nobody there.
+        """
+        return str(self._attributes.get(CLEANUP_POLICY, "")).lower() == COMPACTION
+
     def with_message_type(self, kind: str) -> Topic:
         """This topic with messages of that type."""
         attributes = {name: one for name, one in self._attributes.items() if name != MESSAGE_TYPE}
@@ -167,7 +188,7 @@ class Topic:
     @property
     def is_writable(self) -> bool:
         """Whether messages may be stored in it."""
-        return bool(self.permission & Permission.WRITE) and self.write_queues > 0
+        return queues_for_writing(self) > 0
 
     @classmethod
     def read(cls, name: str, value: object) -> Self:
@@ -241,7 +262,8 @@ class Topic:
 
 def queues_for_writing(topic: Topic) -> int:
     """How many queues take messages; 0 where the topic may not be written to."""
-    return topic.write_queues if topic.permission & Permission.WRITE else 0
+    may_be = topic.permission & Permission.WRITE and not topic.is_compacted
+    return topic.write_queues if may_be else 0
 
 
 def check_topic_name(name: str) -> None:

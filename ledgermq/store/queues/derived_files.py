@@ -28,6 +28,7 @@ from ledgermq.store.index.index_files import IndexFiles
 from ledgermq.store.index.tag_items import are_tags_kept, has_tag_items, keep_tags
 from ledgermq.store.log_family import LogFamily
 from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.dispatch_checkpoint import INDEX_NOT_KEPT, DispatchCheckpoint
 from ledgermq.store.queues.queue_files import FILE_SIZE, QueueFiles, found_file_size
 from ledgermq.store.queues.unsure_queues import UnsureQueues
@@ -96,6 +97,7 @@ def load_derived_files(
     *,
     published: Position | None,
     unsure: UnsureQueues | None = None,
+    of_batches: frozenset[str] | None = None,
     sign_of_life: Callable[[], None] = lambda: None,
 ) -> DerivedFiles:
     """Find where queues and index end; may run while the log is still being recovered.
@@ -103,6 +105,7 @@ def load_derived_files(
     Args:
         published: cursor ``dispatched`` of the node's page, None when it was never published.
         unsure: what ``unsure_queues`` says; counts where neither page nor checkpoint do.
+        of_batches: topics whose queues are of batches; None: those that the store has.
         sign_of_life: called again and again meanwhile.
 
     Raises:
@@ -121,6 +124,7 @@ def load_derived_files(
     is_whole = published is not None or same_boot
     queues = QueueFiles(
         root / "consumequeue",
+        batch_topics=batch_topics(root) if of_batches is None else of_batches,
         file_size=store.mapped_file_size_consume_queue
         or found_file_size(root / "consumequeue")
         or FILE_SIZE,
