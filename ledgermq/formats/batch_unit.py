@@ -30,6 +30,8 @@ BATCH_FILE_SIZE = 300_000 * BATCH_UNIT_SIZE
 
 NOT_COMPACTED = -1
 COUNT_MAX = 0x7FFF
+_DIGITS = 18
+"""Of a number that fits its field whatever it is."""
 
 QUEUE_TYPE, OF_BATCHES = "queue.type", "batchcq"
 """Attribute of a topic that has such queues, and its value in small letters."""
@@ -51,10 +53,23 @@ class Numbers(NamedTuple):
     messages: int
 
 
-def batch_numbers(properties: Mapping[str, str]) -> Numbers | None:
-    """What the properties of a record of several messages say; None where they say no numbers."""
-    base, count = properties.get(INNER_BASE, ""), properties.get(INNER_NUM, "")
-    if not all(one.isascii() and one.isdecimal() and len(one) < 20 for one in (base, count)):
-        return None
-    found = Numbers(int(base), int(count))
-    return found if 0 < found.messages <= COUNT_MAX and found.base < 1 << 62 else None
+def batch_numbers(properties: Mapping[str, str], queue_offset: int) -> Numbers:
+    """What a record of several messages says.
+
+    RocketMQ's DLedger broker writes no ``INNER_BASE``, and takes such a record for one message when
+    it makes its unit, though its messages have as many queue offsets.
+
+    Args:
+        queue_offset: the record's, which counts where its properties say nothing.
+    """
+    count = _number(properties.get(INNER_NUM, ""))
+    base = _number(properties.get(INNER_BASE, ""))
+    return Numbers(
+        queue_offset if base is None else base,
+        count if count is not None and 0 < count <= COUNT_MAX else 1,
+    )
+
+
+def _number(text: str) -> int | None:
+    is_one = text.isascii() and text.isdecimal() and len(text) <= _DIGITS
+    return int(text) if is_one else None

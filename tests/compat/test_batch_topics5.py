@@ -11,6 +11,7 @@ import pytest
 
 from ledgermq.cli.main import main
 from ledgermq.client import Producer
+from ledgermq.formats.config_json import decode_document
 from ledgermq.formats.records.inner_batch import messages_in
 from ledgermq.formats.records.message import INNER_BATCH, Message
 from ledgermq.model.errors import NoPermissionError
@@ -20,7 +21,7 @@ from tests.compat.other_clients import NotToBeHadError, java4_pulled, java5_pull
 from tests.compat.rocketmq5 import fetch, rocketmq5_serving
 from tests.compat.test_rocksdb_tables5 import make_topic
 from tests.plain_codecs import BatchItem, encode_batch
-from tests.process.conftest import Node
+from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import free_port
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS, messages_of, offset_fields, pull_fields, send
@@ -31,7 +32,7 @@ from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
-BATCHES = (4, 4, 1)
+BATCHES = (4, 1, 4)
 MESSAGES = 10
 SETTINGS = {
     **{key: value for key, value in ROWS.items() if key.startswith(("mapped", "max"))},
@@ -110,6 +111,16 @@ def commit(client: RemotingClient, offset: int) -> None:
     fields = {**offset_fields("batched", 0, group="readers"), "commitOffset": offset}
     reply = client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
     assert reply.code == ResponseCode.SUCCESS, reply
+
+
+def kept_offset(root: Path) -> object:
+    """What the table on the disk has of that group."""
+    # With light queues RocketMQ keeps all groups' offsets there.
+    path = root / "config" / "lmqConsumerOffset.json"
+    content = path.read_bytes() if path.exists() else b""
+    table = decode_document(content)["offsetTable"] if content else {}
+    assert isinstance(table, dict)
+    return table.get("batched@readers", {}).get("0")
 
 
 def uses(root: Path, verdict: UseVerdict) -> dict[str, int | None]:
@@ -204,14 +215,17 @@ def test_batch_topics_are_read_and_go_on_here_and_at_rocketmq_again(
         before = records_of(client, "batched")
         compacted = shown(records_of(client, "latest"))
         commit(client, 5)
+        wait_until(lambda: kept_offset(node.root) == 5, "the offset on the disk", PATIENCE_S)
         client.close()
     taken = uses(node.root, UseVerdict.TAKEN)
-    lite = uses(node.root, UseVerdict.UNHEEDED)["consumequeue/%LMQ%$…"]
+    lite = uses(node.root, UseVerdict.UNHEEDED).get("consumequeue/%LMQ%$…")
 
-    assert told == [0, 4, 8]
+    assert told == [0, 4, 5]
     assert all(one.sys_flag & INNER_BATCH for one in before)
     assert len(shown(before)) == sum(BATCHES)
-    assert (taken["batch"], taken["compacted"], lite) == (2, 1, 2)
+    assert (taken["batch"], taken["compacted"]) == (2, 1)
+    # DLedger's broker puts nothing into the queues of lite topics.
+    assert lite == (None if rows else 2)
     assert uses(node.root, UseVerdict.REFUSED) == {}
 
     ours = used_by_a_node(node, with_port(node, **({"log": "dledger"} if rows else {})))

@@ -22,7 +22,9 @@ from ledgermq.formats.records.message import (
     INNER_BATCH,
     ITEM_SIZE_MIN,
     NEED_UNWRAP,
+    POSITION,
     PROPERTIES_SIZE,
+    QUEUE_OFFSET_AT,
     SYS_FLAG_AT,
     WORD,
     Message,
@@ -45,13 +47,12 @@ class BatchRecord(NamedTuple):
 
 
 def batch_in(record: memoryview) -> BatchRecord | None:
-    """What a whole, well-formed record says of the messages in it; None of a single message, and
-    where its properties say no numbers.
-    """
+    """What a whole, well-formed record says of the messages in it; None of a single message."""
     if not WORD.unpack_from(record, SYS_FLAG_AT)[0] & INNER_BATCH:
         return None
-    numbers = batch_numbers(decode_properties(properties_in(record)))
-    return None if numbers is None else BatchRecord(*queue_of(record), numbers)
+    (offset,) = POSITION.unpack_from(record, QUEUE_OFFSET_AT)
+    numbers = batch_numbers(decode_properties(properties_in(record)), offset)
+    return BatchRecord(*queue_of(record), numbers)
 
 
 def messages_in(message: Message) -> list[Message]:

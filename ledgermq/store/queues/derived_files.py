@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
-from ledgermq.model.config.settings import StoreSection
+from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.ids import Position
 from ledgermq.store.files.kept_aside import FOLDER
 from ledgermq.store.files.small_file import replace_file
@@ -47,6 +47,7 @@ class DerivedFiles:
         lacks_keys: whether keys were being put again when the last dispatcher ended.
         unsure: from where on nobody vouches for them; None where a checkpoint of ours, or the
             page, says where they stood.
+        is_dledger: whether the log is DLedger's.
     """
 
     queues: QueueFiles
@@ -56,6 +57,7 @@ class DerivedFiles:
     lost_power: bool
     lacks_keys: bool
     unsure: UnsureQueues | None = None
+    is_dledger: bool = False
 
     def close(self) -> None:
         """Close the files, without a flush."""
@@ -136,7 +138,8 @@ def load_derived_files(
     if store.message_index_enable:
         index = IndexFiles(root / "index", _layout(store), aside=aside)
     lacks_keys = is_incomplete(root)
-    return DerivedFiles(queues, index, saved, published, lost_power, lacks_keys, unsure)
+    is_dledger = store.log is LogKind.DLEDGER
+    return DerivedFiles(queues, index, saved, published, lost_power, lacks_keys, unsure, is_dledger)
 
 
 def keeps_tags(root: Path, files: DerivedFiles, log: LogFamily | None) -> bool:
@@ -188,7 +191,9 @@ def settle(files: DerivedFiles, *, log_start: Position, log_end: Position) -> tu
     elif files.unsure is not None:
         position = files.unsure.position
     else:
-        position = Position(queues.log_end)
+        # RocketMQ's DLedger broker says too few messages in its units of batches.
+        has_wrong = files.is_dledger and queues.has_batches
+        position = log_start if has_wrong else Position(queues.log_end)
     position = Position(min(max(position, log_start), log_end))
     if index is not None:
         index.truncate_beyond(position, repair=lost_power)

@@ -210,6 +210,11 @@ class QueueFiles:
         return sum(queue.end for queue in self._all())
 
     @property
+    def has_batches(self) -> bool:
+        """Whether a queue of batches has units."""
+        return any(one.is_of_batches and not one.empty for one in self._queues.values())
+
+    @property
     def log_end(self) -> int:
         """Position behind the last message that has a unit, -1 when none has."""
         return max((queue.log_end for queue in self._all()), default=-1)
@@ -306,10 +311,7 @@ class QueueFiles:
 
     def append_batches(self, topic: bytes, queue_id: int, units: Units) -> int:
         """Put units of one queue of a topic in ``batch_topics``, in the order of the log; how many
-        messages they have that were not there before.
-
-        A record whose messages have numbers of others is left out: RocketMQ numbers single messages
-        of such a topic, gives them no unit, and the same numbers to others after its next start.
+        messages they have that were not there before. As in RocketMQ the log's order counts alone.
 
         Raises:
             StorageError: the operating system refused; nothing counts as put.
@@ -318,7 +320,7 @@ class QueueFiles:
         queue = self._known(topic, queue_id) or self._new_queue(topic, queue_id)
         kept, end = [], queue.numbers_end
         for row, unit in enumerate(units):
-            if unit["position"] < queue.log_end or unit["base"] < end:
+            if unit["position"] < queue.log_end:
                 continue
             self.gaps += int(unit["base"]) != end and not queue.empty
             end = int(unit["base"]) + int(unit["count"])

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 from ledgermq.formats.arrays import BATCH_UNIT
-from ledgermq.formats.batch_unit import BATCH_FILE_SIZE, BATCH_FOLDER, BATCH_TAGS, BATCH_UNIT_SIZE
+from ledgermq.formats.batch_unit import (
+    BATCH_FILE_SIZE,
+    BATCH_FOLDER,
+    BATCH_TAGS,
+    BATCH_UNIT_SIZE,
+    batch_numbers,
+)
 from ledgermq.formats.records.inner_batch import message_at, messages_in
 from ledgermq.formats.records.message import INNER_BATCH, NEED_UNWRAP, Message, encode_message
 from ledgermq.model.config.settings import LogKind, StoreSection
@@ -181,6 +187,22 @@ def test_a_store_shows_each_message_with_its_own_number(root: Path) -> None:
     ]
     assert all(one.queue_offset == number and one.tags == "t" for number, one in found)
     assert not any(one.sys_flag & (INNER_BATCH | NEED_UNWRAP) for _, one in found)
+
+
+@pytest.mark.parametrize(
+    ("properties", "numbers"),
+    [
+        ({"INNER_NUM": "4", "INNER_BASE": "8"}, (8, 4)),
+        ({"INNER_NUM": "4"}, (7, 4)),
+        ({"INNER_BASE": "8"}, (8, 1)),
+        ({"INNER_NUM": "0", "INNER_BASE": "x"}, (7, 1)),
+        ({"INNER_NUM": "32768", "INNER_BASE": "9" * 19}, (7, 1)),
+    ],
+)
+def test_a_record_says_its_numbers_by_its_properties_else_by_its_offset(
+    properties: dict[str, str], numbers: tuple[int, int]
+) -> None:
+    assert batch_numbers(properties, 7) == numbers
 
 
 @pytest.mark.parametrize("body", [b"no batch", encode_batch([BatchItem(0, b"a", b"")])[:-1]])
