@@ -31,7 +31,7 @@ BATCH_FILE_SIZE = 300_000 * BATCH_UNIT_SIZE
 NOT_COMPACTED = -1
 COUNT_MAX = 0x7FFF
 _DIGITS = 18
-"""Of a number that fits its field whatever it is."""
+"""A number of so many digits fits its field."""
 
 QUEUE_TYPE, OF_BATCHES = "queue.type", "batchcq"
 """Attribute of a topic that has such queues, and its value in small letters."""
