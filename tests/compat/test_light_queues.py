@@ -72,7 +72,11 @@ def test_light_queues_of_any_name_stay_and_go_on_at_rocketmq(
     java.start("ASYNC_MASTER")
     client = RemotingClient(java.address)
     before = ends(client)
-    put(client, MESSAGES)
+    if product == 5:
+        # RocketMQ 4 numbers them from 0 again after each start, and does not put those.
+        put(client, MESSAGES)
+    else:
+        send(client, "orders", 0, *[b"later"] * MESSAGES)
     client.close()
     java.stop()
     java.store.rename(node.root)
