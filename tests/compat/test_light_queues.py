@@ -78,7 +78,7 @@ def test_light_queues_of_any_name_stay_and_go_on_at_rocketmq(
     else:
         send(client, "orders", 0, *[b"later"] * MESSAGES)
     client.close()
-    java.stop()
+    java.kill()
     java.store.rename(node.root)
     node.serve()
     again = [bytes(one.body) for one in received(node.address, "orders", 2 * MESSAGES + 1)]
