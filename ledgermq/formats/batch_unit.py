@@ -30,6 +30,9 @@ BATCH_FILE_SIZE = 300_000 * BATCH_UNIT_SIZE
 
 NOT_COMPACTED = -1
 COUNT_MAX = 0x7FFF
+BASE_END = 1 << 62
+"""No queue offset is as large."""
+
 _DIGITS = 18
 """A number of so many digits fits its field."""
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ledgermq.formats.arrays import BATCH_UNIT, I64, UNIT, Units
-from ledgermq.formats.batch_unit import BATCH_FOLDER, BATCH_TAGS, COUNT_MAX
+from ledgermq.formats.batch_unit import BASE_END, BATCH_FOLDER, BATCH_TAGS
+from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.queues.queue_reader import QueueReader, StoreTimeOf
 
 _GONE = -1
@@ -76,10 +77,22 @@ class BatchQueueReader(QueueReader):
         return self._numbers_of(min(low, self._max - 1))[0]
 
     def _numbers_of(self, number: int) -> tuple[int, int]:
-        """Queue offsets of the first message of a unit, and behind its last one."""
+        """Queue offsets of the first message of a unit, and behind its last one.
+
+        Raises:
+            CorruptLogError: no unit has such numbers; names folder, unit and numbers.
+        """
         unit = super().units(number, 1)
-        base = int(unit["base"][0])
-        return base, base + int(unit["count"][0])
+        base, count = int(unit["base"][0]), int(unit["count"][0])
+        if not 0 <= base < BASE_END or count <= 0:
+            raise CorruptLogError(
+                "unit of a queue of batches has no numbers of messages: ledgermq store rebuild",
+                directory=str(self.files.directory),
+                unit=number,
+                base=base,
+                count=count,
+            )
+        return base, base + count
 
 
 def _spread(units: Units, offsets: I64) -> Units:
@@ -95,16 +108,6 @@ def _spread(units: Units, offsets: I64) -> Units:
     found["size"] = np.where(is_there, units["size"][rows], 0)
     found["tags"] = np.where(is_there, BATCH_TAGS + inside, 0)
     return found
-
-
-def number_in_record(units: Units) -> I64:
-    """Which message of its record each of some units of ``BatchQueueReader`` is."""
-    return units["tags"].astype(np.int64) - BATCH_TAGS
-
-
-def is_of_batch(tags: int) -> bool:
-    """Whether a unit's code of tags is that of a message among several in one record."""
-    return tags <= BATCH_TAGS + COUNT_MAX
 
 
 def queue_reader(

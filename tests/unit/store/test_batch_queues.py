@@ -21,6 +21,7 @@ from ledgermq.formats.batch_unit import (
 from ledgermq.formats.records.inner_batch import message_at, messages_in
 from ledgermq.formats.records.message import INNER_BATCH, NEED_UNWRAP, Message, encode_message
 from ledgermq.model.config.settings import LogKind, StoreSection
+from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position, QueueId
 from ledgermq.repair.rebuild import rebuild
 from ledgermq.store.queues.batch_queue_reader import BatchQueueReader
@@ -172,6 +173,19 @@ def test_numbers_that_rocketmq_leaves_out_are_as_gone(root: Path) -> None:
     assert bounds == (0, (1 << 40) + 2)
     assert found["position"].tolist() == [0, -1, -1]
     assert last["position"].tolist() == [-1, 100, 100]
+
+
+@pytest.mark.parametrize(("base", "count"), [(-1, 1), (1 << 62, 1), (0, 0), (0, -5)])
+def test_numbers_that_no_message_can_have_are_told(root: Path, base: int, count: int) -> None:
+    folder = root / BATCH_FOLDER / TOPIC / "1"
+    folder.mkdir(parents=True)
+    units = np.zeros(1, BATCH_UNIT)
+    units[0] = (0, 100, 0, NOW_MS, base, count, -1, 0)
+    (folder / f"{0:020d}").write_bytes(units.tobytes().ljust(BATCH_UNIT_SIZE * 10, b"\0"))
+    reader = BatchQueueReader(folder)
+    with pytest.raises(CorruptLogError, match="numbers of messages"):
+        reader.bounds(1_000)
+    reader.close()
 
 
 def test_a_store_shows_each_message_with_its_own_number(root: Path) -> None:
