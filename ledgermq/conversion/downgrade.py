@@ -55,6 +55,7 @@ from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.log_family import LogFamily, LogFolder, MappedLog
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.dispatch_build import DispatchBuilder, dispatch_log
 from ledgermq.store.queues.known_ends import known_queue_ends
 from ledgermq.store.queues.queue_end import find_end
@@ -185,7 +186,8 @@ def downgrade(
         self_id: whose DLedger log, where there are several; None: there is one.
 
     Raises:
-        ConfigError: no DLedger log; another conversion was begun; too little room, with numbers.
+        ConfigError: no DLedger log; another conversion was begun; too little room, with numbers;
+            topics with queues of batches.
         CorruptLogError: the log is damaged, or was changed since.
         StorageError: the operating system refused; to be resumed or undone.
     """
@@ -202,6 +204,14 @@ def downgrade(
                 f" {root} --finish; to go back, ledgermq store downgrade {root} --undo",
                 directory=str(root),
             )
+    of_batches = sorted(batch_topics(root))
+    if of_batches:
+        raise ConfigError(
+            "topics with RocketMQ's queues of batches are not converted: give the DLedger log back"
+            " to RocketMQ as it is, or delete these topics there first",
+            directory=str(root),
+            topics=of_batches[:3],
+        )
     if begun is None or begun.phase is Phase.PREPARING:
         begun = _build(root, store, self_id=self_id, progress=progress)
     begun = journal.switch(root, begun)

@@ -14,6 +14,20 @@ KEY_ITEM = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), (
 UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 """A unit of a ConsumeQueue, as ``formats/queue_unit.py`` describes it; ``tags`` is their code."""
 
+BATCH_UNIT = np.dtype(
+    [
+        ("position", ">i8"),
+        ("size", ">i4"),
+        ("tags", ">i8"),
+        ("store_time", ">i8"),
+        ("base", ">i8"),
+        ("count", ">i2"),
+        ("compacted", ">i4"),
+        ("reserved", ">i4"),
+    ]
+)
+"""A unit of a queue of batches, as ``formats/batch_unit.py`` describes it."""
+
 Units = npt.NDArray[np.void]
 
 ENTRY_ITEM = np.dtype(

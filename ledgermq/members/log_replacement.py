@@ -14,6 +14,7 @@ import logging
 import os
 from pathlib import Path
 
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.model.errors import StorageError
 from ledgermq.model.events import Event
 from ledgermq.store.files.disk_sync import make_directories, sync_directory
@@ -71,7 +72,8 @@ def replace_log(paths: StorePaths) -> bool:
             if shipped.exists():
                 _set_aside(place, aside)
                 move(shipped, place)
-        for old in (paths.root / "commitlog", paths.consume_queues, paths.root / "index"):
+        batches = paths.root / BATCH_FOLDER
+        for old in (paths.root / "commitlog", paths.consume_queues, batches, paths.root / "index"):
             _set_aside(old, aside)
         for derived in (paths.own / "dispatch-checkpoint", paths.root / "checkpoint"):
             derived.unlink(missing_ok=True)

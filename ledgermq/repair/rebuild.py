@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import StorageError
 from ledgermq.model.ids import Position
@@ -27,6 +28,8 @@ from ledgermq.store.files.small_file import read_file, replace_file
 from ledgermq.store.files.store_checkpoint import with_positions_of
 from ledgermq.store.index.tag_items import has_tag_items, keep_tags
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queues.batch_topics import batch_topics
+from ledgermq.store.queues.derived_files import load_derived_files
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.queues.known_ends import known_queue_ends
 from ledgermq.store.queues.queue_ends import (
@@ -88,7 +91,12 @@ def rebuild(
     with_tags = keep_known_tags(directory, section)
     try:
         built = _build(
-            reader, replace(section, path_root_dir=staging), ends, told, with_tags=with_tags
+            reader,
+            replace(section, path_root_dir=staging),
+            ends,
+            told,
+            with_tags=with_tags,
+            of_batches=batch_topics(root),
         )
     except BaseException:
         delete_folder(staging)
@@ -156,6 +164,7 @@ def _build(
     told: Callable[[int, int], None],
     *,
     with_tags: bool,
+    of_batches: frozenset[str],
 ) -> Rebuilt:
     first, end = reader.first, reader.committed_end()
     # An empty log has no committed entry, and a first position of 0.
@@ -163,8 +172,9 @@ def _build(
     (section.path_root_dir / "consumequeue").mkdir(parents=True)
     if section.message_index_enable:
         (section.path_root_dir / "index").mkdir()
+    files = load_derived_files(section, published=None, of_batches=of_batches)
     builder = DispatchBuilder.open(
-        section, log_start=first, log_end=end, published=None, with_tags=with_tags
+        section, log_start=first, log_end=end, published=None, files=files, with_tags=with_tags
     )
     messages = units = keys = skipped = 0
     try:
@@ -226,13 +236,15 @@ def put_in_place(root: Path, staging: Path) -> tuple[Path, ...]:
     _keep_foreign(root / "consumequeue", staging / "consumequeue")
     aside = [
         keep_aside(root / name, kept, reason=_REASON)
-        for name in ("consumequeue", "index")
-        if (root / name).exists()
+        for name in ("consumequeue", "index", BATCH_FOLDER)
+        if (root / name).exists() and (name != BATCH_FOLDER or (staging / name).exists())
     ]
     try:
         (root / "ledgermq" / "dispatch-checkpoint").unlink(missing_ok=True)
         if (staging / "index").exists():
             move(staging / "index", root / "index")
+        if (staging / BATCH_FOLDER).exists():
+            move(staging / BATCH_FOLDER, root / BATCH_FOLDER)
         move(staging / "consumequeue", root / "consumequeue")
     except OSError as error:
         raise StorageError(

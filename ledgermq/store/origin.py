@@ -98,7 +98,7 @@ class Origin:
         return tuple(use for use in self.uses if use.verdict is UseVerdict.REFUSED)
 
 
-OTHER_QUEUES = (StrangeUse.TABLES, StrangeUse.BATCH)
+OTHER_QUEUES = (StrangeUse.TABLES,)
 """Uses whose queues are not those that the log tells: who builds queues from it destroys them."""
 
 _WAIT = "start RocketMQ on the directory again"
@@ -112,14 +112,6 @@ _REMEDIES = {
         f"{_WAIT}, let the POP consumers read on until nothing is left, end them, wait until what"
         " was handed out is visible again and read, and stop the broker in order"
     ),
-    StrangeUse.BATCH: (
-        "let consumers of RocketMQ 5 read them to their ends (mqadmin consumerProgress), and delete"
-        " these topics with mqadmin deleteTopic"
-    ),
-    StrangeUse.COMPACTED: (
-        "have a consumer copy what is to stay to other topics, and delete these with mqadmin"
-        " deleteTopic"
-    ),
     StrangeUse.STATIC: "let consumers read them, and delete these topics",
     StrangeUse.ROCKSDB: (
         f"{_WAIT}, with timers, transactions and POP in RocksDB switched off in broker.conf, let it"
@@ -131,8 +123,7 @@ _REMEDIES = {
 
 _LOOKS = (
     (StrangeUse.TABLES, origin_files.tables_elsewhere),
-    (StrangeUse.BATCH, origin_files.batch_files),
-    (StrangeUse.BATCH, origin_files.batch_topics),
+    (StrangeUse.BATCH, origin_files.batch_queues),
     (StrangeUse.COMPACTED, origin_files.compacted),
     (StrangeUse.STATIC, origin_files.static_topics),
     (StrangeUse.ROCKSDB, origin_files.rocksdb_stores),
@@ -211,10 +202,7 @@ def refuse_hidden_queues(root: Path) -> None:
         files = OriginFiles(root)
         if files.is_ours:
             return
-        hidden = [
-            _use(found)
-            for found in (*origin_files.hidden_queues(files), *origin_files.batch_files(files))
-        ]
+        hidden = [_use(found) for found in origin_files.hidden_queues(files)]
     except OSError as error:
         raise StorageError(
             "store directory not looked at", errno=error.errno, directory=str(root)

@@ -13,11 +13,18 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.formats.batch_unit import BATCH_FOLDER, OF_BATCHES, QUEUE_TYPE
 from ledgermq.formats.config_json import decode_document
 from ledgermq.formats.epoch_file import EPOCH_FILE
 from ledgermq.formats.rocksdb_rows import LAYOUTS, QUEUES_FOLDER
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.model.names.message_types import BY_PRIORITY, MESSAGE_TYPE, TYPES_OBEYED
+from ledgermq.model.names.message_types import (
+    BY_PRIORITY,
+    CLEANUP_POLICY,
+    COMPACTION,
+    MESSAGE_TYPE,
+    TYPES_OBEYED,
+)
 from ledgermq.model.names.strange_uses import StrangeUse
 from ledgermq.store.files.file_names import LIGHT_PREFIX
 
@@ -32,7 +39,7 @@ _OF_FIVE = (
     "abort.bak",
     "timerwheel",
     "timerlog",
-    "batchconsumequeue",
+    BATCH_FOLDER,
     "compaction",
     "kvStore",
     EPOCH_FILE,
@@ -52,14 +59,14 @@ _OF_FIVE_IN_CONFIG = (
     "rdb",
 )
 _ROCKSDB_MARK = "CURRENT"
-_BATCH_QUEUES = "batchconsumequeue"
 _LITE_PREFIX = f"{LIGHT_PREFIX}$"
 """Folders ``%LMQ%$TOPIC$NAME`` are the queues of lite topics, whose messages are in TOPIC, too."""
 
-_USUAL = {"cleanup.policy": "delete", "queue.type": "simplecq"}
+_USUAL = {CLEANUP_POLICY: "delete", QUEUE_TYPE: "simplecq"}
 _OF_TOPICS = "topics.json: "
 _SENT_BY_GRPC = "gRPC clients may send nothing else, as with RocketMQ's proxy"
 _BY_PRIORITY = "share groups are handed the higher ones first, as with RocketMQ's POP"
+_CONTINUED = "their queues are read, and go on as RocketMQ's do"
 _RESERVE_TIME = re.compile(r"topics\.json: reserve\.time=[1-9][0-9]*")
 _KEPT_IN_PIECES = "hours that sealed pieces keep it (ledgermq piece prune)"
 
@@ -221,23 +228,14 @@ def tables_elsewhere(files: OriginFiles) -> Iterator[Found]:
         yield Found(StrangeUse.TABLES, what, len(found))
 
 
-def batch_files(files: OriginFiles) -> Iterator[Found]:
-    """Queues whose units are batches."""
-    folder = files.root / _BATCH_QUEUES
-    if _BATCH_QUEUES in files.names and _first_file(folder):
-        topics = sorted(_names(folder))
-        what = f"{len(topics)} topics have queues of batches ({_some(topics)}; {_BATCH_QUEUES}/)"
-        yield Found(StrangeUse.BATCH, what, len(topics))
-
-
-def batch_topics(files: OriginFiles) -> Iterator[Found]:
-    """Topics that are to have such queues, where there are no files yet."""
-    if next(batch_files(files), None) is not None:
-        return
-    topics = _with_attribute(files, "queue.type", "batchcq")
+def batch_queues(files: OriginFiles) -> Iterator[Found]:
+    """Topics that have queues of batches, or are to have some."""
+    folder = files.root / BATCH_FOLDER
+    topics = {name for name in _names(folder) if _first_file(folder / name)}
+    topics |= set(_with_attribute(files, QUEUE_TYPE, OF_BATCHES))
     if topics:
-        what = f"{len(topics)} topics have queue.type=BatchCQ ({_some(topics)})"
-        yield Found(StrangeUse.BATCH, what, len(topics))
+        what = f"{len(topics)} topics have queues of batches ({_some(sorted(topics))})"
+        yield Found(StrangeUse.BATCH, what, len(topics), True)
 
 
 def compacted(files: OriginFiles) -> Iterator[Found]:
@@ -245,7 +243,7 @@ def compacted(files: OriginFiles) -> Iterator[Found]:
     attribute, or by their logs, which RocketMQ leaves of topics that are deleted. Its marks in
     ``compaction/`` alone are none.
     """
-    topics = set(_with_attribute(files, "cleanup.policy", "compaction"))
+    topics = set(_with_attribute(files, CLEANUP_POLICY, COMPACTION.lower()))
     if "compaction" in files.names:
         for name in ("compactionLog", "compactionCq"):
             folder = files.root / "compaction" / name
@@ -253,10 +251,11 @@ def compacted(files: OriginFiles) -> Iterator[Found]:
             topics |= found & files.topics.keys() if files.topics else found
     if topics:
         what = (
-            f"{len(topics)} compacted topics ({_some(sorted(topics))}) keep the newest message of a"
-            " key, which the log loses with its age"
+            f"{len(topics)} compacted topics ({_some(sorted(topics))}): what the log has of them is"
+            " read; they take no messages here, and compaction/ stays for RocketMQ, with what the"
+            " log has lost"
         )
-        yield Found(StrangeUse.COMPACTED, what, len(topics))
+        yield Found(StrangeUse.COMPACTED, what, len(topics), True)
 
 
 def static_topics(files: OriginFiles) -> Iterator[Found]:
@@ -305,6 +304,8 @@ def _obeyed(what: str) -> str:
     if _RESERVE_TIME.fullmatch(what):
         return _KEPT_IN_PIECES
     attribute, _, value = what.removeprefix(_OF_TOPICS).partition("=")
+    if (attribute, value.lower()) == (QUEUE_TYPE, OF_BATCHES):
+        return _CONTINUED
     if attribute != MESSAGE_TYPE or value.upper() not in TYPES_OBEYED:
         return ""
     return _BY_PRIORITY if value.upper() == BY_PRIORITY else _SENT_BY_GRPC

@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledgermq.formats.arrays import Units
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.formats.index_file import QUERY_COUNT_MAX, IndexLayout
 from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.formats.records.inner_batch import message_at
 from ledgermq.formats.records.message import Message
 from ledgermq.model.errors import CorruptLogError, StorageError, TopicUnknownError
 from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.store.files.file_names import topic_folders
 from ledgermq.store.index.index_reader import IndexReader
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queues.batch_queue_reader import queue_reader
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
 
@@ -66,6 +70,7 @@ class StoreView:
         self.log = LogReader(self.directory)
         self._index_layout = index_layout
         self._index: IndexReader | None = None
+        self._of_batches = batch_topics(root)
         self._queues: dict[tuple[str, int], QueueReader] = {}
 
     def refresh(self) -> None:
@@ -116,7 +121,13 @@ class StoreView:
                 units = reader.units(first, count)
                 pairs = zip(units["position"].tolist(), units["size"].tolist(), strict=True)
                 for number, (position, size) in enumerate(pairs, first):
-                    yield QueuedMessage(queue, number, self.log.message_at(position, size))
+                    if position < self.log.first:
+                        # Among batches RocketMQ leaves numbers out.
+                        continue
+                    message = self.log.message_at(position, size)
+                    if queue.topic in self._of_batches:
+                        message = message_at(message, number)
+                    yield QueuedMessage(queue, number, message)
 
     def units(self, topic: str, queue_id: int, first: int, count: int) -> Units:
         """Units of one queue, as ``QueueReader.units`` has them, within ``queues``' bounds."""
@@ -178,7 +189,11 @@ class StoreView:
         root = self.directory.consume_queues
         try:
             found = [
-                (topic.name, int(name)) for topic, names in topic_folders(root) for name in names
+                (topic.name, int(name))
+                for folder in (root, self.directory.root / BATCH_FOLDER)
+                for topic, names in topic_folders(folder)
+                for name in names
+                if (topic.name in self._of_batches) is (folder is not root)
             ]
         except OSError as error:
             raise StorageError(
@@ -189,15 +204,20 @@ class StoreView:
     def _reader(self, topic: str, queue_id: int) -> QueueReader:
         reader = self._queues.get((topic, queue_id))
         if reader is None:
-            directory = self.directory.consume_queues / topic / str(queue_id)
-            reader = QueueReader(directory, file_size=self.directory.queue_file_size)
+            reader = queue_reader(
+                self.directory.consume_queues,
+                topic,
+                queue_id,
+                file_size=self.directory.queue_file_size,
+                of_batches=self._of_batches,
+            )
             self._queues[topic, queue_id] = reader
         return reader
 
     def _bounds(self, topic: str, queue_id: int) -> QueueBounds:
         reader = self._reader(topic, queue_id)
         first, end = reader.bounds(self.log.end, log_first=self.log.first)
-        if not self.directory.aborted:
+        if not self.directory.aborted and topic not in self._of_batches:
             # After a clean stop no unit may point behind the log: if one does, the log's end
             # was lost, and what the queue has there must not be left out in silence.
             _, whole = reader.bounds(_EVERYTHING, log_first=self.log.first)

@@ -132,6 +132,16 @@ def java5_features() -> Command:
     return _java("java5", "Features", source.replace("common.protocol", "remoting.protocol"))
 
 
+def java4_pulled() -> Command:
+    """``Pulled.java`` with the client of RocketMQ 4.9."""
+    return _java("java4", "Pulled", Path(__file__).with_name("Pulled.java").read_text())
+
+
+def java5_pulled() -> Command:
+    """``Pulled.java`` with the client of RocketMQ 5."""
+    return _java("java5", "Pulled", Path(__file__).with_name("Pulled.java").read_text())
+
+
 def java5_tools() -> Command:
     """``Mqadmin.java`` with the tools of RocketMQ 5."""
     return _java("java5tools", "Mqadmin", Path(__file__).with_name("Mqadmin.java").read_text())

@@ -53,11 +53,14 @@ def wait_booted(home: Path) -> None:
 
 
 @contextmanager
-def rocketmq5_serving(root: Path, folder: Path, **settings: object) -> Iterator[str]:
+def rocketmq5_serving(
+    root: Path, folder: Path, *, is_killed: bool = False, **settings: object
+) -> Iterator[str]:
     """A broker on the store ``root``, at the address that is given; it is stopped in order.
 
     Args:
         folder: where its settings and its logs go.
+        is_killed: it is ended by the kernel instead.
     """
     port, home = free_port(4) + 2, folder / "rocketmq5"
     home.mkdir(exist_ok=True)
@@ -76,5 +79,5 @@ def rocketmq5_serving(root: Path, folder: Path, **settings: object) -> Iterator[
         wait_booted(home)
         yield f"127.0.0.1:{port}"
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGKILL if is_killed else signal.SIGTERM)
         process.wait(STOP_TIMEOUT_S)

@@ -18,7 +18,8 @@ from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.state_requests import Reply, StateRequest, submit_call
-from ledgermq.formats.records.message import Message, decode_message, encode_message
+from ledgermq.formats.records.inner_batch import message_at, messages_in
+from ledgermq.formats.records.message import INNER_BATCH, Message, decode_message, encode_message
 from ledgermq.ipc.counters import BrokerCounter, Counts
 from ledgermq.model.config.settings import Settings, TopicsSection
 from ledgermq.model.delay_levels import delay_levels_ms
@@ -217,6 +218,8 @@ class RetryCalls:
                 position=position,
                 topic=message.topic,
             )
+        if message.sys_flag & INNER_BATCH:
+            message = self._one_of(message, arguments, position)
         found = {
             "topic": message.topic,
             "queue": message.queue_id,
@@ -231,6 +234,20 @@ class RetryCalls:
                 asked=asked,
             )
         return message
+
+    def _one_of(self, message: Message, arguments: Arguments, position: int) -> Message:
+        """The one of the messages in a record that the arguments name by its queue offset."""
+        first = message.queue_offset
+        found = messages_in(message)
+        offset = integer(arguments, "offset", 0, POSITION_MAX) if "offset" in arguments else -1
+        if not first <= offset < first + len(found):
+            raise MessageIllegalError(
+                "several messages are there, and the offset of none was said; nothing was stored",
+                position=position,
+                first=first,
+                messages=len(found),
+            )
+        return message_at(message, offset)
 
     def _position_of(self, arguments: Arguments) -> int:
         queue = QueueName(text(arguments, "topic"), integer(arguments, "queue", 0, QUEUE_ID_MAX))

@@ -12,6 +12,8 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.reading.poison_messages import PoisonMessages
 from ledgermq.broker.reading.readable_store import ReadableStore
@@ -258,7 +260,13 @@ class Moves(Service):
                 at += 1
                 continue
             positions, sizes = units["position"].astype("i8"), units["size"].astype("i8")
-            parts = self._store.records(positions, sizes)
+            if queue.topic in self._store.of_batches:
+                # Up to the first one that is gone: what follows would be taken for it.
+                gone = np.flatnonzero(positions < self._store.log.first_position)
+                rows = range(int(gone[0]) if len(gone) else len(units))
+                parts = self._store.batch_records(offsets[at], units, rows)
+            else:
+                parts = self._store.records(positions, sizes)
             if parts is None:
                 at += 1
                 continue

@@ -21,7 +21,7 @@ from ledgermq.broker.service import Service
 from ledgermq.formats.arrays import Units
 from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import LedgerError
+from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.rules.messages.pull_rules import (
@@ -86,6 +86,13 @@ class _Paced(NamedTuple):
     queue: QueueName
     held: Held
     deadline_ms: int
+
+
+class _Given(NamedTuple):
+    """Records of an answer, and where the client goes on."""
+
+    parts: RecordParts
+    next_offset: int
 
 
 class PullService(Service):
@@ -487,7 +494,8 @@ class PullService(Service):
         stop = min(bounds.end, offset + most)
         while offset < stop:
             units = store.units(queue, offset, step)
-            if self._cold is not None and _is_gone(units, store.log.first_position):
+            may_be_cold = self._cold is not None and pull.topic not in store.of_batches
+            if may_be_cold and _is_gone(units, store.log.first_position):
                 # Deleted since: the cold process has what was not looked at.
                 return _again(client, held._replace(scanned_to=offset), bounds)
             if units is None:
@@ -527,16 +535,34 @@ class PullService(Service):
                 )
                 if wait_ms and may_wait:
                     return Later(wait_ms, Held(pull, offset, status))
-                parts = store.records(positions, sizes, with_headers=pull.with_headers)
-                if parts is None:
+                given = self._given(pull, offset, units, selection)
+                if given is None:
                     # Removed since, and known to be: the same units are looked at again.
                     continue
-                return self._found(
-                    client, pull, bounds, parts, offset=offset, units=units, selection=selection
-                )
+                looked_at = selection.looked_at
+                return self._found(client, pull, bounds, given, looked_at=looked_at)
             status = _VAIN[selection.ends_removed]
             offset += selection.scanned
         return Held(pull, offset, status)
+
+    def _given(self, pull: Pull, offset: int, units: Units, selection: Selection) -> _Given | None:
+        """The records of the selected ones of ``units``, which are those from ``offset`` on."""
+        positions, chosen = selection.positions, len(selection.positions)
+        if pull.topic in self._store.of_batches:
+            is_there = units["position"] >= self._store.log.first_position
+            rows = np.flatnonzero(is_there)[:chosen].tolist()
+            parts = self._store.batch_records(offset, units, rows)
+        else:
+            parts = self._store.records(positions, selection.sizes, with_headers=pull.with_headers)
+            rows = []
+        if parts is None:
+            return None
+        given, taken = len(parts.starts), selection.scanned
+        if given < chosen:
+            # What did not fit into the part is where the client goes on.
+            following = np.flatnonzero(units["position"] == positions[given])
+            taken = rows[given] if rows else int(following[0])
+        return _Given(parts, offset + taken)
 
     def _is_cold(self, queue: QueueName, held: Held, bounds: ReadableRange) -> bool:
         """Whether the log has had what a pull wants, and has it no more."""
@@ -556,32 +582,31 @@ class PullService(Service):
         client: Client,
         pull: Pull,
         bounds: ReadableRange,
-        parts: RecordParts,
+        given: _Given,
         *,
-        offset: int,
-        units: Units,
-        selection: Selection,
+        looked_at: int,
     ) -> Answer:
-        """The answer that gives the records of ``units``, which are those from ``offset`` on."""
-        given, taken = len(parts.starts), selection.scanned
-        if given < len(selection.positions):
-            # What did not fit into the part is where the client goes on.
-            following = selection.positions[given]
-            taken = int(np.flatnonzero(units["position"] == following)[0])
+        """The answer that gives records."""
         return Answer(
             client,
             pull.request_id,
             PullStatus.FOUND,
-            offset + taken,
+            given.next_offset,
             bounds.first,
             bounds.end,
-            parts,
-            self._store.suggested(selection.looked_at),
+            given.parts,
+            self._store.suggested(looked_at),
             pull.version,
             topic=pull.topic,
         )
 
     def _sql(self, pull: Pull) -> SqlFilter:
+        if pull.topic in self._store.of_batches:
+            raise ConfigError(
+                "SQL expressions are not evaluated in topics with RocketMQ's queues of batches:"
+                " subscribe to tags, or to all",
+                topic=pull.topic,
+            )
         return sql_filter(pull.expression, is_enabled=self._filters_properties)
 
     def _fulfilling(self, pull: Pull, units: Units, *, may_wait: bool) -> Wanted | int | None:

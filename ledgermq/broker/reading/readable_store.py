@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +14,10 @@ import numpy.typing as npt
 from ledgermq.broker.reading.old_pages import HOT_TAIL_SIZE, OldPages, OldReadPace
 from ledgermq.broker.reading.property_scan import Poison, Wanted, wanted_messages
 from ledgermq.formats.arrays import Units
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.formats.records.inner_batch import messages_in, one_of
+from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.ipc.cursor_page import CursorPage, PublishedRole
 from ledgermq.members.log_trouble import KnownMembers
 from ledgermq.model.config.settings import LogKind, ReadsSection, Settings
@@ -27,8 +30,10 @@ from ledgermq.store.files.file_names import is_topic_name
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log_view import LogView
+from ledgermq.store.queues.batch_queue_reader import queue_reader
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_reader import QueueReader
-from ledgermq.store.record_parts import RecordParts, take_records
+from ledgermq.store.record_parts import GATHERED_SIZE_MAX, RecordParts, take_records
 
 READERS_MAX = 8_192
 """Queues kept open; each has a map or more, of which the kernel allows a process 65,530."""
@@ -114,6 +119,7 @@ class ReadableStore:
         self._root = StorePaths.of(settings).consume_queues
         size = settings.store.mapped_file_size_consume_queue
         self._file_size = None if size is None else -(-size // UNIT_SIZE) * UNIT_SIZE
+        self.of_batches = batch_topics(self._root.parent)
         self._readers: dict[QueueName, QueueReader] = {}
         # While the cursor stands: where there are no files yet, each look lists a folder.
         self._seen: dict[QueueName, tuple[int, int, int]] = {}
@@ -386,6 +392,54 @@ class ReadableStore:
         self._note_touched(len(parts.payload))
         return parts
 
+    def batch_records(
+        self, offset: int, units: Units, rows: Sequence[int], *, size_max: int = GATHERED_SIZE_MAX
+    ) -> RecordParts | None:
+        """The messages of some units of a topic in ``of_batches``, each as a record of its own.
+
+        ``None`` when the first one was removed.
+
+        Args:
+            offset: that of the first unit.
+            rows: ascending; those that are before the log must not be among them.
+            size_max: what comes behind so many bytes is left out.
+
+        Raises:
+            DamagedLogError: the first one is not what was written.
+        """
+        made: list[bytes] = []
+        size, last, messages = 0, -1, list[Message]()
+        for row in rows:
+            position = int(units["position"][row])
+            if position != last:
+                found = self._taken_apart(position, int(units["size"][row]), is_first=not made)
+                if found is None:
+                    break
+                messages, last = found, position
+            record = encode_message(one_of(messages, offset + row))
+            if made and size + len(record) > size_max:
+                break
+            made.append(record)
+            size += len(record)
+        if not made:
+            return None
+        sizes = np.array([len(record) for record in made], np.uint32)
+        starts = (np.cumsum(sizes) - sizes).astype(np.uint32)
+        return RecordParts(b"".join(made), starts, sizes, size)
+
+    def _taken_apart(self, position: int, size: int, *, is_first: bool) -> list[Message] | None:
+        """The messages of a record; ``None`` where it was removed, or is to be asked for again."""
+        try:
+            parts = self.records(np.array([position]), np.array([size]))
+        except DamagedLogError:
+            if is_first:
+                raise
+            return None
+        if parts is None:
+            return None
+        start = int(parts.starts[0])
+        return messages_in(decode_message(memoryview(parts.payload)[start : start + size]))
+
     def wanted(
         self,
         positions: Integers,
@@ -509,7 +563,8 @@ class ReadableStore:
         """The topics that have a folder, whether the topic table knows them or not; a folder of
         another name is nobody's here (``file_names.queues_of_no_topic``).
         """
-        return [name for name in _folders(self._root) if is_topic_name(name)]
+        names = [name for name in _folders(self._root) if is_topic_name(name)]
+        return names + sorted(self.of_batches.difference(names))
 
     def topics_changed_ns(self) -> int:
         """Changes when a topic gets its folder; -1 before there is any."""
@@ -522,7 +577,8 @@ class ReadableStore:
         """The queues of ``topic`` that have a folder, ascending; a path has none."""
         if not is_file_name(topic):
             return []
-        return sorted(int(name) for name in _folders(self._root / topic) if name.isdecimal())
+        root = self._root.parent / BATCH_FOLDER if topic in self.of_batches else self._root
+        return sorted(int(name) for name in _folders(root / topic) if name.isdecimal())
 
     def message_count(self, topic: str) -> int:
         """Messages in all queues of ``topic``."""
@@ -558,8 +614,13 @@ class ReadableStore:
                 # A reader knows units up to where it was asked for the bounds.
                 self._seen.pop(oldest, None)
                 del self._readers[oldest]
-            directory = self._root / queue.topic / str(queue.queue_id)
-            reader = QueueReader(directory, file_size=self._file_size)
+            reader = queue_reader(
+                self._root,
+                queue.topic,
+                queue.queue_id,
+                file_size=self._file_size,
+                of_batches=self.of_batches,
+            )
             self._readers[queue] = reader
         return reader
 

@@ -12,14 +12,20 @@ from ledgermq.gateway.context import BrokerContext
 from ledgermq.gateway.parts import PortPart
 from ledgermq.gateway.requests import Asked, Code
 from ledgermq.model.errors import LedgerError, ProtocolError, TopicUnknownError
-from ledgermq.model.names.message_types import ATTRIBUTES, MESSAGE_TYPE, UNSPECIFIED
+from ledgermq.model.names.message_types import (
+    ATTRIBUTES,
+    CLEANUP_POLICY,
+    COMPACTION,
+    MESSAGE_TYPE,
+    UNSPECIFIED,
+)
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.rights import Right
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
 from ledgermq.remoting.fields import flag, int32, int64, json_field, objects_in, text
-from ledgermq.rules.tables.topics import CLEANUP_POLICY, COMPACTION, Topic
+from ledgermq.rules.tables.topics import Topic
 from ledgermq.verbs.needs import ANY
 
 KIND_SIZE_MAX = 64

@@ -81,9 +81,12 @@ class RouteCodes(PortPart):
         )
 
     def shown(self, topic: Topic) -> int:
-        """The permission of a topic as routes have it: not for writing where that is closed."""
+        """The permission of a topic as routes have it: not for writing where that is closed, or
+        where RocketMQ alone may write.
+        """
         permission = topic.permission
-        if self._tables.names.get(CLOSED_BROKERS, self._addresses.broker) is not None:
+        is_closed = self._tables.names.get(CLOSED_BROKERS, self._addresses.broker) is not None
+        if is_closed or topic.is_compacted_there:
             permission &= ~Permission.WRITE
         return int(permission)
 

@@ -1,4 +1,4 @@
-"""Types that RocketMQ 5's attribute ``message.type`` gives to topics."""
+"""Attributes of RocketMQ 5's topics, and the types that ``message.type`` gives to them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ ATTRIBUTES = "attributes"
 """Where rows of topics and groups have what RocketMQ 5 calls their attributes."""
 
 MESSAGE_TYPE = "message.type"
+CLEANUP_POLICY, COMPACTION = "cleanup.policy", "COMPACTION"
+"""An attribute of topics, and the value of those that keep the newest message of a key."""
 
 UNSPECIFIED, BY_PRIORITY = "UNSPECIFIED", "PRIORITY"
 

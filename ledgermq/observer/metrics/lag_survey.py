@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ledgermq.broker.reading.applied_tables import AppliedTables
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.state.state_reader import StateReader
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import BusyError, StorageError
@@ -367,7 +368,10 @@ class LagSurvey:
         # While the log grows each queue that has no files yet would be looked for, in its own
         # folder; RocketMQ's BenchmarkTest has 1,024 of them, and most topics have some.
         try:
-            names = [path.name for path in (self._queues / topic).iterdir()]
+            root = self._queues
+            if topic in self._store.of_batches:
+                root = root.parent / BATCH_FOLDER
+            names = [path.name for path in (root / topic).iterdir()]
         except FileNotFoundError:
             return ()
         except OSError as error:

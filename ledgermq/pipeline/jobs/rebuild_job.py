@@ -54,6 +54,7 @@ from ledgermq.store.files.folders import delete_folder
 from ledgermq.store.index.index_files import IndexFiles, NewKeys, index_file_name
 from ledgermq.store.index.tag_items import has_tag_items
 from ledgermq.store.log_reader import LogReader
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_end import PREFILL_SIZE
 from ledgermq.store.queues.queue_files import FILE_SIZE
 from ledgermq.store.store_directory import StoreDirectory
@@ -87,11 +88,18 @@ def rebuild(
         split_bytes: of the log, for one task.
 
     Raises:
-        ConfigError: ``staging`` has something else in it.
+        ConfigError: ``staging`` has something else in it, or topics have queues of batches.
         CorruptLogError: the log is damaged.
         StorageError: something cannot be read or written.
         JobFailedError: Spark gave up.
     """
+    of_batches = sorted(batch_topics(directory.root))
+    if of_batches:
+        raise ConfigError(
+            "topics with RocketMQ's queues of batches are not built by Spark: ledgermq store"
+            " rebuild builds them",
+            topics=of_batches[:3],
+        )
     _begin(staging)
     reader = LogReader(directory)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,9 +24,12 @@ from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.origin import refuse_hidden_queues
 from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.derived_files import own_path
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
+
+logger = logging.getLogger(__name__)
 
 _HEAD = Struct(">iI12xqq")
 """Head of a message: size, magic, queue offset, physical offset."""
@@ -46,6 +50,11 @@ class StoreSource(FileSource):
             StorageError: something cannot be read.
         """
         refuse_hidden_queues(root)
+        left = batch_topics(root)
+        if left:
+            logger.warning(
+                "topics with queues of batches are not read: %s", ", ".join(sorted(left))
+            )
         self.directory = open_directory(root, self_id=self_id)
         self.log = steady(lambda: LogReader(self.directory))
         self._readers: dict[Queue, QueueReader] = {}

@@ -10,10 +10,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
 from ledgermq.formats.findings import FROM_PEER, Finding, Severity
@@ -23,6 +25,7 @@ from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX
 from ledgermq.repair.check import check_files
+from ledgermq.repair.check.check_batches import check_batches
 from ledgermq.repair.check.check_index import (
     IndexSummary,
     IndexTask,
@@ -60,9 +63,11 @@ from ledgermq.store.files.file_names import (
 from ledgermq.store.files.properties_file import decode_dledger_checkpoint
 from ledgermq.store.index.tag_items import has_tag_items
 from ledgermq.store.log.entry_files import first_entry_position
+from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.recovery import log_checkpoint
-from ledgermq.store.store_directory import dledger_folder, log_in, names_in
+from ledgermq.store.store_directory import dledger_folder, log_in, names_in, open_directory
 
 _ALL = 1 << 62
 
@@ -333,6 +338,7 @@ class _Check:
         settled = self._checked.committed_end if self._dledger is not None else required
         log = log_in(root, names_in(root), self._options.self_id)
         with_tags = bool(headers) and has_tag_items(root, log, layout)
+        of_batches = frozenset(map(os.fsencode, batch_topics(root)))
         tasks = [
             LogFileTask(
                 root=root,
@@ -349,6 +355,7 @@ class _Check:
                 items=self._items if header_size else None,
                 queues=root / "consumequeue",
                 queue_file_size=self._queue_file_size,
+                of_batches=of_batches,
                 has_extensions=self._has_extensions,
                 index=headers,
                 layout=layout,
@@ -496,6 +503,10 @@ class _Check:
             checked.stale_units += report.stale
             checked.findings += report.findings
             ends[key[0].decode(errors="replace"), key[1]] = report.end
+        if (self._root / BATCH_FOLDER).is_dir() and self._parts:
+            reader = LogReader(open_directory(self._root, self_id=self._options.self_id))
+            with closing(reader):
+                checked.findings += check_batches(self._root, reader, ends)
         return ends
 
     def _check_files(

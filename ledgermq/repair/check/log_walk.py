@@ -295,6 +295,7 @@ class LogFileTask:
     Attributes:
         items: the DLedger index files, None in a plain log.
         queues: the folder ``consumequeue``; its files have ``queue_file_size`` bytes.
+        of_batches: topics whose queues are elsewhere, with other units.
         with_tags: whether the index has items of tags, as RocketMQ 5 writes them.
         required_end, keys_end: messages before it must have units, and keys.
     """
@@ -305,6 +306,7 @@ class LogFileTask:
     items: FileFamily | None
     queues: Path
     queue_file_size: int
+    of_batches: frozenset[bytes]
     has_extensions: bool
     index: list[IndexSummary]
     layout: IndexLayout
@@ -466,7 +468,7 @@ class _Worker:
             for portion in tables.portions(self._view, base, count):
                 self._report.malformed += portion.malformed
                 for block in tables.blocks(self._view, portion):
-                    if is_file_name(block.topic):
+                    if is_file_name(block.topic) and block.topic not in task.of_batches:
                         self._units.add(block)
                 if task.with_keys:
                     self._report.keys += len(portion.keys.hashes)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from ledgermq.formats.batch_unit import QUEUE_TYPE
 from ledgermq.model.errors import (
     ConfigError,
     MessageIllegalError,
@@ -151,7 +152,7 @@ def plan_delete(table: TopicTable, name: str, *, queues_found: int) -> bool:
     Raises:
         TopicUnknownError: there is no such topic.
         NoPermissionError: it is the broker's own.
-        ConfigError: it is the cluster's.
+        ConfigError: it is the cluster's, or its queues are RocketMQ's queues of batches.
     """
     _check_name(table, name)
     if table.is_deleted(name):
@@ -159,6 +160,13 @@ def plan_delete(table: TopicTable, name: str, *, queues_found: int) -> bool:
     existing = table.get(name)
     if existing is not None:
         _check_own(existing, None)
+        if existing.has_batches:
+            raise ConfigError(
+                "the topic has RocketMQ's queues of batches, without which RocketMQ would not"
+                " start: delete it there",
+                topic=name,
+                attribute=f"{QUEUE_TYPE}=BatchCQ",
+            )
     if not queues_found:
         _existing(table, name)
     return True
@@ -185,6 +193,10 @@ def warnings_of(topic: Topic, *, unread: UnreadQueue | None) -> list[str]:
         found.append("may not be read: consumers are refused")
     if not topic.permission & Permission.WRITE:
         found.append("may not be written to: producers are refused")
+    elif topic.is_compacted_there:
+        found.append(
+            "is compacted, and RocketMQ serves what it stored itself alone: producers are refused"
+        )
     if unread is not None:
         found.append(
             f"queue {unread.queue_id} holds {unread.messages} messages out of reach, until "

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from typing import Self
 
+from ledgermq.formats.batch_unit import OF_BATCHES, QUEUE_TYPE
 from ledgermq.formats.config_json import with_field_names
 from ledgermq.model.config.settings import NodeSection, TopicsSection
 from ledgermq.model.errors import (
@@ -25,7 +26,14 @@ from ledgermq.model.limits import (
     SYSTEM_TOPIC,
     TOPIC_SIZE_MAX,
 )
-from ledgermq.model.names.message_types import ATTRIBUTES, MESSAGE_TYPE, TYPES, UNSPECIFIED
+from ledgermq.model.names.message_types import (
+    ATTRIBUTES,
+    CLEANUP_POLICY,
+    COMPACTION,
+    MESSAGE_TYPE,
+    TYPES,
+    UNSPECIFIED,
+)
 from ledgermq.model.names.system_topics import (
     SYSTEM_TOPICS,
     TEMPLATE_TOPIC,
@@ -63,9 +71,6 @@ _READ = _OWN | {"readQueueNums", "writeQueueNums", "perm", "order", "topicSysFla
 _NAMES = _READ | {"topicFilterType"}
 
 _RESERVE_TIME, _RESERVE_DIGITS = "reserve.time", 20
-
-CLEANUP_POLICY, COMPACTION = "cleanup.policy", "COMPACTION"
-"""RocketMQ 5's attribute of a topic of whose keys the newest messages stay, and its value."""
 
 _DELETED = "ledgermqDeleted"
 """Name in the file, beside the topics, of those that were deleted, with the time of it. RocketMQ
@@ -122,7 +127,7 @@ class Topic:
         """Whether sealed pieces keep the newest message of each key alone: that was said to us, or
         RocketMQ 5's attribute ``cleanup.policy`` says so.
         """
-        return self.compact or str(self._attributes.get(CLEANUP_POLICY)).upper() == COMPACTION
+        return self.compact or self.is_compacted_there
 
     @property
     def kept_ms(self) -> int:
@@ -143,6 +148,20 @@ class Topic:
         """
         found = str(self._attributes.get(MESSAGE_TYPE)).upper()
         return found if found in TYPES else UNSPECIFIED
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether RocketMQ 5's attribute ``queue.type`` says that its queues are of batches."""
+        return str(self._attributes.get(QUEUE_TYPE, "")).lower() == OF_BATCHES
+
+    @property
+    def is_compacted_there(self) -> bool:
+        """Whether it comes from a store of RocketMQ 5 in whose table the attribute
+        ``cleanup.policy`` says that it keeps the newest message of a key. RocketMQ serves such a
+        topic from files of its own, into which it puts what it stores itself: what a node stored
+        would be served to nobody there.
+        """
+        return str(self._attributes.get(CLEANUP_POLICY)).upper() == COMPACTION
 
     def with_message_type(self, kind: str) -> Topic:
         """This topic with messages of that type."""
@@ -181,7 +200,7 @@ class Topic:
     @property
     def is_writable(self) -> bool:
         """Whether messages may be stored in it."""
-        return bool(self.permission & Permission.WRITE) and self.write_queues > 0
+        return queues_for_writing(self) > 0
 
     @classmethod
     def read(cls, name: str, value: object) -> Self:
@@ -258,7 +277,8 @@ class Topic:
 
 def queues_for_writing(topic: Topic) -> int:
     """How many queues take messages; 0 where the topic may not be written to."""
-    return topic.write_queues if topic.permission & Permission.WRITE else 0
+    may_be = topic.permission & Permission.WRITE and not topic.is_compacted_there
+    return topic.write_queues if may_be else 0
 
 
 def check_topic_name(name: str) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
-from ledgermq.model.config.settings import StoreSection
+from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.ids import Position
 from ledgermq.store.files.kept_aside import FOLDER
 from ledgermq.store.files.small_file import replace_file
@@ -28,6 +28,7 @@ from ledgermq.store.index.index_files import IndexFiles
 from ledgermq.store.index.tag_items import are_tags_kept, has_tag_items, keep_tags
 from ledgermq.store.log_family import LogFamily
 from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.dispatch_checkpoint import INDEX_NOT_KEPT, DispatchCheckpoint
 from ledgermq.store.queues.queue_files import FILE_SIZE, QueueFiles, found_file_size
 from ledgermq.store.queues.unsure_queues import UnsureQueues
@@ -46,6 +47,7 @@ class DerivedFiles:
         lacks_keys: whether keys were being put again when the last dispatcher ended.
         unsure: from where on nobody vouches for them; None where a checkpoint of ours, or the
             page, says where they stood.
+        is_dledger: whether the log is DLedger's.
     """
 
     queues: QueueFiles
@@ -55,6 +57,7 @@ class DerivedFiles:
     lost_power: bool
     lacks_keys: bool
     unsure: UnsureQueues | None = None
+    is_dledger: bool = False
 
     def close(self) -> None:
         """Close the files, without a flush."""
@@ -96,6 +99,7 @@ def load_derived_files(
     *,
     published: Position | None,
     unsure: UnsureQueues | None = None,
+    of_batches: frozenset[str] | None = None,
     sign_of_life: Callable[[], None] = lambda: None,
 ) -> DerivedFiles:
     """Find where queues and index end; may run while the log is still being recovered.
@@ -103,6 +107,7 @@ def load_derived_files(
     Args:
         published: cursor ``dispatched`` of the node's page, None when it was never published.
         unsure: what ``unsure_queues`` says; counts where neither page nor checkpoint do.
+        of_batches: topics whose queues are of batches; None: those that the store has.
         sign_of_life: called again and again meanwhile.
 
     Raises:
@@ -121,6 +126,7 @@ def load_derived_files(
     is_whole = published is not None or same_boot
     queues = QueueFiles(
         root / "consumequeue",
+        batch_topics=batch_topics(root) if of_batches is None else of_batches,
         file_size=store.mapped_file_size_consume_queue
         or found_file_size(root / "consumequeue")
         or FILE_SIZE,
@@ -132,7 +138,8 @@ def load_derived_files(
     if store.message_index_enable:
         index = IndexFiles(root / "index", _layout(store), aside=aside, sign_of_life=sign_of_life)
     lacks_keys = is_incomplete(root)
-    return DerivedFiles(queues, index, saved, published, lost_power, lacks_keys, unsure)
+    is_dledger = store.log is LogKind.DLEDGER
+    return DerivedFiles(queues, index, saved, published, lost_power, lacks_keys, unsure, is_dledger)
 
 
 def keeps_tags(root: Path, files: DerivedFiles, log: LogFamily | None) -> bool:
@@ -184,7 +191,9 @@ def settle(files: DerivedFiles, *, log_start: Position, log_end: Position) -> tu
     elif files.unsure is not None:
         position = files.unsure.position
     else:
-        position = Position(queues.log_end)
+        # RocketMQ's DLedger broker says too few messages in its units of batches.
+        has_wrong = files.is_dledger and queues.has_batches
+        position = log_start if has_wrong else Position(queues.log_end)
     position = Position(min(max(position, log_start), log_end))
     if index is not None:
         index.truncate_beyond(position, repair=lost_power)

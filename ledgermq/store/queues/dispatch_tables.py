@@ -10,12 +10,14 @@ import numpy as np
 from ledgermq.formats.arrays import I64, UNIT, Units
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import (
+    NO_UNIT,
     SCAN_ROWS,
     ScanStatus,
     dispatch_span,
     scan_entries,
     whole_records,
 )
+from ledgermq.formats.records.inner_batch import BatchRecord, batch_in
 from ledgermq.store.index.index_files import NewKeys
 
 KEYS = 65_536
@@ -48,6 +50,16 @@ class Grouped(NamedTuple):
     ends: list[int]
     queue_offsets: I64
     units: Units
+
+
+class BatchRow(NamedTuple):
+    """A record of several messages, and what a unit of it says."""
+
+    batch: BatchRecord
+    position: int
+    size: int
+    tags_code: int
+    store_time: int
 
 
 class Portion(NamedTuple):
@@ -182,6 +194,19 @@ class DispatchTables:
         ]
         queue_ids = self._group_queues[: portion.groups].tolist()
         return Grouped(topics, queue_ids, ends, queue_offsets, units)
+
+    def batch_rows(self, span: memoryview, portion: Portion) -> list[BatchRow]:
+        """Those of a portion's messages that are several in one record, in the order of the log."""
+        found = []
+        groups = self._groups[portion.rows.start : portion.rows.stop]
+        for row in (np.flatnonzero(groups == NO_UNIT) + portion.rows.start).tolist():
+            at, size = self.place(row)
+            batch = batch_in(span[at : at + size])
+            if batch is not None:
+                position, time = int(self.positions[row]), int(self.store_times[row])
+                code = int(self._tags_codes[row])
+                found.append(BatchRow(batch, position, size, code, time))
+        return found
 
     def last_unit_row(self, portion: Portion, *, before: int | None = None) -> int:
         """Row of the portion's last message that has a unit, -1 when none has.

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ledgermq.formats.arrays import BATCH_UNIT
+from ledgermq.formats.batch_unit import BATCH_FILE_SIZE, BATCH_FOLDER
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.files.file_names import is_topic_name, queue_folders
 from ledgermq.store.queues.queue_end import end_below
 from ledgermq.store.queues.queue_ends import Queue, QueueEnds, ends_path, read_queue_ends
+from ledgermq.store.queues.queue_files import found_file_size
 
 
 def known_queue_ends(
@@ -51,11 +54,16 @@ def ends_in_queues(queues: Path, file_size: int, *, position: int) -> QueueEnds:
         StorageError: a file cannot be read.
     """
     ends: dict[Queue, int] = {}
-    for folder in queue_folders(queues):
+    of_batches = queues.parent / BATCH_FOLDER
+    batch_size = found_file_size(of_batches) or BATCH_FILE_SIZE
+    for folder in (*queue_folders(queues), *queue_folders(of_batches)):
         if not is_topic_name(folder.parent.name):
             continue
         try:
-            end = end_below(folder, file_size, position)
+            if folder.parent.parent == of_batches:
+                end = end_below(folder, batch_size, position, BATCH_UNIT)
+            else:
+                end = end_below(folder, file_size, position)
         except CorruptLogError:
             # It is built again from the log, and told there.
             continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from pathlib import Path
@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.formats.arrays import UNIT, Units
+from ledgermq.formats.arrays import BATCH_UNIT, UNIT, Units
+from ledgermq.formats.batch_unit import BATCH_FILE_SIZE, BATCH_FOLDER, NOT_COMPACTED, Numbers
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.store.files.descriptor_cache import DescriptorCache, descriptors_allowed, write_fully
@@ -73,7 +74,10 @@ class QueueFiles:
     they are, but for units of messages that the log does not have, and files that are too old. The
     messages that name such a topic as their own get their units there nevertheless.
 
+    Queues of batches stand in a folder of their own and have other units (``QueueEnd.unit``).
+
     Attributes:
+        batch_topics: topics whose queues are such.
         lost: queues that were kept aside.
         gaps: units whose queue offset was above the next one of the queue. As in RocketMQ they are
             put at the end nevertheless. Who reports them sets this back.
@@ -86,6 +90,7 @@ class QueueFiles:
         *,
         file_size: int,
         aside: Path,
+        batch_topics: Collection[str] = (),
         whole_below: int | None = None,
         descriptors_max: int | None = None,
         sign_of_life: Callable[[], None] = lambda: None,
@@ -96,6 +101,7 @@ class QueueFiles:
             root: the folder ``consumequeue``.
             file_size: bytes of a file; as in RocketMQ, rounded up to whole units.
             aside: folder for queues that are none.
+            batch_topics: topics whose queues are of batches.
             whole_below: see ``find_end``.
             descriptors_max: most files that stay open; None: as many as the process may afford.
             sign_of_life: called again and again while many queues are looked at or written.
@@ -108,6 +114,9 @@ class QueueFiles:
             raise ConfigError("mapped_file_size_consume_queue must be positive", value=file_size)
         self.root = root
         self.file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
+        self.batch_topics = frozenset(map(os.fsencode, batch_topics))
+        self._batch_root = root.parent / BATCH_FOLDER
+        self._batch_file_size = found_file_size(self._batch_root) or BATCH_FILE_SIZE
         self.gaps = 0
         self.dirty_files: set[str] = set()
         self.dirty_directories: set[str] = set()
@@ -132,11 +141,28 @@ class QueueFiles:
 
         def end_or_fault(directory: Path) -> QueueEnd | CorruptLogError:
             try:
-                return find_end(directory, self.file_size, whole_below=whole_below, foreign=foreign)
+                is_of_batches = directory.parent.parent == self._batch_root
+                return find_end(
+                    directory,
+                    self._batch_file_size if is_of_batches else self.file_size,
+                    whole_below=whole_below,
+                    foreign=foreign,
+                    unit=BATCH_UNIT if is_of_batches else UNIT,
+                )
             except CorruptLogError as error:
                 return error
 
+        for topic in sorted(self.batch_topics):
+            # RocketMQ does not start with a topic that has queues of both kinds.
+            plain = self.root / os.fsdecode(topic)
+            if plain.is_dir():
+                keep_aside(plain, aside, reason="its topic has queues of batches")
         directories = list(queue_folders(self.root, foreign=foreign))
+        directories += [
+            directory
+            for directory in queue_folders(self._batch_root, foreign=foreign)
+            if os.fsencode(directory.parent.name) in self.batch_topics
+        ]
         faults: list[tuple[Path, CorruptLogError]] = []
         with ThreadPoolExecutor(_READERS, thread_name_prefix="queue-ends") as pool:
             for directory, found in zip(
@@ -153,8 +179,9 @@ class QueueFiles:
                     foreign.append(directory)
         tell_foreign(foreign)
         tell_queues_of_no_topic(sorted({Path(os.fsdecode(key[0])) for key in self._foreign}))
-        if len(faults) > 1 and not self._queues:
-            self._refuse_another_size(faults)
+        plain_faults = [one for one in faults if one[0].parent.parent == self.root]
+        if len(plain_faults) > 1 and not self._queues:
+            self._refuse_another_size(plain_faults)
         for directory, fault in faults:
             keep_aside(directory, aside, reason=f"queue is built again: {fault}")
         return [str(directory) for directory, _ in faults]
@@ -183,6 +210,11 @@ class QueueFiles:
         return sum(queue.end for queue in self._all())
 
     @property
+    def has_batches(self) -> bool:
+        """Whether a queue of batches has units."""
+        return any(one.is_of_batches and not one.empty for one in self._queues.values())
+
+    @property
     def log_end(self) -> int:
         """Position behind the last message that has a unit, -1 when none has."""
         return max((queue.log_end for queue in self._all()), default=-1)
@@ -190,11 +222,11 @@ class QueueFiles:
     def end_of(self, topic: bytes, queue_id: int) -> int:
         """Queue offset that the next message of the queue gets."""
         queue = self._known(topic, queue_id)
-        return 0 if queue is None else queue.end
+        return 0 if queue is None else queue.next_offset
 
     def ends(self) -> dict[Queue, int]:
         """Queue offsets of all ends, of queues that have a unit."""
-        return {name: queue.end for name, queue in self._queues.items() if not queue.empty}
+        return {name: queue.next_offset for name, queue in self._queues.items() if not queue.empty}
 
     def put_ends(self, ends: Mapping[Queue, int], *, log_start: int) -> int:
         """Let queues that have no unit end where ``ends`` says; how many had none.
@@ -219,14 +251,18 @@ class QueueFiles:
             self.give_sign()
             if queue is None:
                 queue = self._new_queue(*name)
+            put += 1
+            if queue.is_of_batches:
+                last = (log_start - 1, 1, 0, 0, Numbers(end - 1, 1))
+                self._write_behind(queue, batch_units([last]))
+                continue
             first = (end - 1) - (end - 1) % (self.file_size // UNIT_SIZE)
             block = np.zeros(end - first, UNIT)
             block["size"] = PREFILL_SIZE
             block[-1] = (log_start - 1, 1, 0)
             self._write(queue, first, block)
             queue.first = first
-            _advance(queue, end, block[-1:])
-            put += 1
+            queue.end_with(end, block[-1:])
         return put
 
     def _all(self) -> Iterator[QueueEnd]:
@@ -237,7 +273,14 @@ class QueueFiles:
 
     def _new_queue(self, topic: bytes, queue_id: int) -> QueueEnd:
         name = os.fsdecode(topic)
-        queue = QueueEnd(f"{self.root}/{name}/{queue_id}")
+        if topic in self.batch_topics:
+            queue = QueueEnd(
+                f"{self._batch_root}/{name}/{queue_id}",
+                unit=BATCH_UNIT,
+                file_size=self._batch_file_size,
+            )
+        else:
+            queue = QueueEnd(f"{self.root}/{name}/{queue_id}", file_size=self.file_size)
         (self._queues if is_topic_name(name) else self._foreign)[topic, queue_id] = queue
         return queue
 
@@ -263,9 +306,34 @@ class QueueFiles:
             queue_offsets, units = self._straighten(queue.end, queue_offsets, units)
             if not len(units):
                 return 0
-        self._write(queue, queue.end, units)
-        _advance(queue, queue.end + len(units), units)
+        self._write_behind(queue, units)
         return len(units)
+
+    def append_batches(self, topic: bytes, queue_id: int, units: Units) -> int:
+        """Put units of one queue of a topic in ``batch_topics``, in the order of the log; how many
+        messages they have that were not there before. As in RocketMQ the log's order counts alone.
+
+        Raises:
+            StorageError: the operating system refused; nothing counts as put.
+        """
+        self.give_sign()
+        queue = self._known(topic, queue_id) or self._new_queue(topic, queue_id)
+        kept, end = [], queue.numbers_end
+        for row, unit in enumerate(units):
+            if unit["position"] < queue.log_end:
+                continue
+            self.gaps += int(unit["base"]) != end and not queue.empty
+            end = int(unit["base"]) + int(unit["count"])
+            kept.append(row)
+        if not kept:
+            return 0
+        units = units[kept]
+        self._write_behind(queue, units)
+        return int(units["count"].sum())
+
+    def _write_behind(self, queue: QueueEnd, units: Units) -> None:
+        self._write(queue, queue.end, units)
+        queue.end_with(queue.end + len(units), units)
 
     def append_next(
         self, name: tuple[bytes, int], offset: int, log_end: int, unit: memoryview
@@ -283,6 +351,7 @@ class QueueFiles:
         queue = self._queues.get(name)
         if queue is None or offset != queue.end or log_end <= queue.log_end or queue.empty:
             return False
+        assert not queue.is_of_batches, name
         at = offset * UNIT_SIZE
         inside = at % self.file_size
         if inside == 0:
@@ -352,17 +421,18 @@ class QueueFiles:
         (``ConsumeQueue.deleteExpiredFile``).
         """
         deleted = 0
-        units_per_file = self.file_size // UNIT_SIZE
         for queue in self._all():
             self.give_sign()
+            units_per_file = queue.units_per_file
             if queue.empty or queue.end - queue.first <= units_per_file:
                 continue
-            for start in file_starts(Path(queue.directory), self.file_size):
-                end = start // UNIT_SIZE + units_per_file
+            for start in file_starts(Path(queue.directory), queue.file_size):
+                end = start // queue.unit.itemsize + units_per_file
                 if end >= queue.end:
                     break
                 path = queue.path_of(start)
-                if int(read_units(path, units_per_file - 1, 1)["position"][0]) >= position:
+                last = read_units(path, units_per_file - 1, 1, queue.unit)
+                if int(last["position"][0]) >= position:
                     break
                 self._remove(queue, path)
                 queue.first = end
@@ -386,7 +456,7 @@ class QueueFiles:
         block[first - file_first :] = units
         self._write(queue, file_first, block)
         queue.first = file_first
-        _advance(queue, first + len(units), units)
+        queue.end_with(first + len(units), units)
         return len(units)
 
     def _straighten(self, end: int, queue_offsets: Offsets, units: Units) -> tuple[Offsets, Units]:
@@ -405,13 +475,13 @@ class QueueFiles:
         return queue_offsets[kept], units[kept]
 
     def _write(self, queue: QueueEnd, first: int, units: Units) -> None:
-        assert units.dtype == UNIT, units.dtype
+        assert units.dtype == queue.unit, units.dtype
         data = memoryview(units.tobytes())
-        at = first * UNIT_SIZE
+        at = first * queue.unit.itemsize
         done = 0
         while done < len(data):
-            start = at + done - (at + done) % self.file_size
-            room = start + self.file_size - (at + done)
+            start = at + done - (at + done) % queue.file_size
+            room = start + queue.file_size - (at + done)
             path = queue.path_of(start)
             fd = self._open(queue, path, at + done == start or queue.empty)
             write_fully(fd, data[done : done + room], at + done - start, path)
@@ -428,52 +498,51 @@ class QueueFiles:
             if not directory.is_dir():
                 directory.mkdir(parents=True)
                 self.dirty_directories.update(
-                    map(str, (self.root.parent, self.root, directory.parent))
+                    map(str, (self.root.parent, directory.parent.parent, directory.parent))
                 )
             fd = self._descriptors.descriptor(path, create=True)
-            if os.fstat(fd).st_size != self.file_size:
-                os.ftruncate(fd, self.file_size)
+            if os.fstat(fd).st_size != queue.file_size:
+                os.ftruncate(fd, queue.file_size)
             self.dirty_directories.add(queue.directory)
         except OSError as error:
             raise storage_error("queue file not created", error, file=path) from error
         return fd
 
     def _cut(self, queue: QueueEnd, position: int, *, erase: bool) -> None:
-        units_per_file = self.file_size // UNIT_SIZE
+        units_per_file, size = queue.units_per_file, queue.unit.itemsize
         while queue.end > queue.first:
             start = (queue.end - 1) // units_per_file * units_per_file
-            path = queue.path_of(start * UNIT_SIZE)
+            path = queue.path_of(start * size)
             used = queue.end - start
-            kept = count_below(path, used, position)
+            kept = count_below(path, used, position, queue.unit)
             fd = self._descriptors.descriptor(path)
-            last = np.frombuffer(os.pread(fd, UNIT_SIZE, max(0, kept - 1) * UNIT_SIZE), UNIT)
+            last = np.frombuffer(os.pread(fd, size, max(0, kept - 1) * size), queue.unit)
             if kept == 0 or last["size"][0] == PREFILL_SIZE:
                 if erase:
                     self._remove(queue, path)
                 queue.end = start
                 continue
             if erase:
-                zeros = memoryview(bytes((used - kept) * UNIT_SIZE))
-                write_fully(fd, zeros, kept * UNIT_SIZE, path)
+                zeros = memoryview(bytes((used - kept) * size))
+                write_fully(fd, zeros, kept * size, path)
                 self.dirty_files.add(path)
-            _advance(queue, start + kept, last)
+            queue.end_with(start + kept, last)
             return
-        queue.first = queue.end = 0
-        queue.log_end = -1
+        queue.clear()
 
     def _discard_tail(self, queue: QueueEnd) -> bool:
         self.give_sign()
         found = False
-        end = queue.end * UNIT_SIZE
+        end = queue.end * queue.unit.itemsize
         # From the last one on: a crash on the way leaves no gap.
-        for start in reversed(file_starts(Path(queue.directory), self.file_size)):
+        for start in reversed(file_starts(Path(queue.directory), queue.file_size)):
             path = queue.path_of(start)
             if start >= end:
                 self._remove(queue, path)
                 found = True
-            elif start + self.file_size > end:
+            elif start + queue.file_size > end:
                 fd = self._descriptors.descriptor(path)
-                size = self.file_size - (end - start)
+                size = queue.file_size - (end - start)
                 if os.pread(fd, size, end - start).count(0) != size:
                     write_fully(fd, memoryview(bytes(size)), end - start, path)
                     self.dirty_files.add(path)
@@ -498,6 +567,9 @@ def _consecutive(offsets: Offsets) -> bool:
     return count < 3 or bool((np.diff(offsets) == 1).all())
 
 
-def _advance(queue: QueueEnd, end: int, units: Units) -> None:
-    queue.end = end
-    queue.log_end = int(units["position"][-1]) + int(units["size"][-1])
+def batch_units(rows: Sequence[tuple[int, int, int, int, Numbers]]) -> Units:
+    """Units of a queue of batches: position, size, tags, store time and numbers of each."""
+    units = np.zeros(len(rows), BATCH_UNIT)
+    for row, (position, size, tags, store_time, numbers) in enumerate(rows):
+        units[row] = (position, size, tags, store_time, *numbers, NOT_COMPACTED, 0)
+    return units

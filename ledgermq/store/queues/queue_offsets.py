@@ -9,11 +9,13 @@ the table of ends says (``store/queues/queue_ends.py``).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from ledgermq.formats.arrays import BATCH_UNIT
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.formats.kernels.kernel import (
     NO_UNIT,
     SCAN_ROWS,
@@ -21,6 +23,7 @@ from ledgermq.formats.kernels.kernel import (
     dispatch_span,
     scan_entries,
 )
+from ledgermq.formats.records.inner_batch import batch_in
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position, QueueId, QueueOffset
 from ledgermq.model.names.stored_name import is_file_name
@@ -41,6 +44,7 @@ class QueueOffsets:
         file_size: int | None,
         log_end: Position,
         ends: Mapping[Queue, int] | None = None,
+        batch_topics: Collection[str] = (),
     ) -> None:
         """An empty table over the ConsumeQueues in ``directory``.
 
@@ -50,8 +54,10 @@ class QueueOffsets:
                 tell it.
             log_end: units of messages at or beyond it are of entries that were cut off.
             ends: of queues whose messages the log may have no more.
+            batch_topics: topics whose queues are of batches.
         """
         self._ends = ends or {}
+        self._batch_topics = frozenset(map(os.fsencode, batch_topics))
         self._directory = directory
         self._file_size = file_size
         self._log_end = log_end
@@ -113,14 +119,22 @@ class QueueOffsets:
                 np.empty(10, np.int64).data,
             )
             assert NO_UNIT < 0
+            if self._batch_topics:
+                for row in np.flatnonzero(groups[:count] == NO_UNIT).tolist():
+                    begin = int(starts[row])
+                    found = batch_in(span[begin : begin + int(sizes[row])])
+                    if found is not None and found.topic in self._batch_topics:
+                        self._note((found.topic, found.queue_id), sum(found.numbers))
             last = np.full(group_count, -1, np.int64)
             rows = groups[:count] >= 0
             np.maximum.at(last, groups[:count][rows], offsets[:count][rows])
             for group in range(group_count):
                 topic_at = int(topics[group])
                 topic = bytes(span[topic_at : topic_at + span[topic_at - 1]])
-                queue = (topic, int(queues[group]))
-                self._noted[queue] = max(int(last[group]) + 1, self._noted.get(queue, 0))
+                self._note((topic, int(queues[group])), int(last[group]) + 1)
+
+    def _note(self, queue: Queue, end: int) -> None:
+        self._noted[queue] = max(end, self._noted.get(queue, 0))
 
     def next_offset(self, topic: bytes, queue_id: QueueId) -> QueueOffset:
         """Queue offset of the next message of that queue.
@@ -145,6 +159,11 @@ class QueueOffsets:
         if not is_file_name(topic):
             # Of such a one the dispatcher makes no queue.
             return 0
+        if topic in self._batch_topics:
+            root = self._directory.parent / BATCH_FOLDER
+            size = found_file_size(root)
+            folder = root / os.fsdecode(topic) / str(queue_id)
+            return 0 if size is None else end_below(folder, size, self._log_end, BATCH_UNIT)
         self._file_size = self._file_size or found_file_size(self._directory)
         if self._file_size is None:
             return 0

@@ -15,7 +15,6 @@ from struct import Struct
 import numpy as np
 
 from ledgermq.formats.arrays import UNIT, Units
-from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.files.mapped_files import MappedFiles, VanishedError
 from ledgermq.store.queues.queue_end import CHUNK_UNITS, PREFILL_SIZE
@@ -32,23 +31,27 @@ class QueueReader:
     Invariants: ``0 <= min <= max``; every unit in between is that of a message.
     """
 
-    def __init__(self, directory: Path, *, file_size: int | None) -> None:
+    def __init__(
+        self, directory: Path, *, file_size: int | None, unit: np.dtype[np.void] = UNIT
+    ) -> None:
         """Look at the queue's files; no unit is read yet.
 
         Args:
             file_size: what the settings say, None to take the size that the files have.
+            unit: what they are arrays of; in a queue of batches all offsets are numbers of units.
 
         Raises:
             CorruptLogError: a stray file, another size, a gap; names file, size and expected.
         """
-        assert file_size is None or file_size % UNIT_SIZE == 0, file_size
+        self._unit_type, self._unit_size = unit, unit.itemsize
+        assert file_size is None or file_size % self._unit_size == 0, file_size
         self.files = MappedFiles(directory, file_size=file_size)
-        if self.files.file_size % UNIT_SIZE:
+        if self.files.file_size % self._unit_size:
             raise CorruptLogError(
                 "queue file does not hold whole units",
                 file=str(self.files.path(self.files.first)),
                 size=self.files.file_size,
-                expected=f"a multiple of {UNIT_SIZE}",
+                expected=f"a multiple of {self._unit_size}",
             )
         self._known = False
         self._min = 0
@@ -103,7 +106,7 @@ class QueueReader:
             return parts[0]
         # Not np.concatenate: it gives them the host's byte order.
         octets = b"".join(part.data for part in parts)
-        return np.frombuffer(octets, UNIT) if parts else np.empty(0, UNIT)
+        return np.frombuffer(octets, self._unit_type) if parts else np.empty(0, self._unit_type)
 
     def next_file(self, offset: int) -> int:
         """First queue offset of the file behind the one of ``offset`` (``rollNextFile``)."""
@@ -160,19 +163,19 @@ class QueueReader:
 
     @property
     def _per_file(self) -> int:
-        return self.files.file_size // UNIT_SIZE
+        return self.files.file_size // self._unit_size
 
     @property
     def _file_first(self) -> int:
-        return self.files.first // UNIT_SIZE
+        return self.files.first // self._unit_size
 
     @property
     def _file_end(self) -> int:
-        return self.files.end // UNIT_SIZE
+        return self.files.end // self._unit_size
 
     def _unit(self, offset: int) -> tuple[int, int]:
         position, size = _POSITION_AND_SIZE.unpack(
-            self.files.view(offset * UNIT_SIZE, _POSITION_AND_SIZE.size)
+            self.files.view(offset * self._unit_size, _POSITION_AND_SIZE.size)
         )
         return position, size
 
@@ -182,12 +185,12 @@ class QueueReader:
             unit = self.files.read(start, _POSITION_AND_SIZE.size)
             position, size = _POSITION_AND_SIZE.unpack(unit)
             if _is_visible(position, size, log_end):
-                return start // UNIT_SIZE
+                return start // self._unit_size
         return self._file_first
 
     def _look_on(self, log_end: int) -> None:
         """Move ``max`` behind the last visible unit."""
-        step = mmap.PAGESIZE // UNIT_SIZE
+        step = mmap.PAGESIZE // self._unit_size
         while True:
             if self._max >= self._file_end and not (
                 self.files.refresh() and self._max < self._file_end
@@ -201,9 +204,10 @@ class QueueReader:
                     return
                 chunk = self._array(self._max, count)
             else:
-                count = min(step, self.files.room(self._max * UNIT_SIZE) // UNIT_SIZE)
+                count = min(step, self.files.room(self._max * self._unit_size) // self._unit_size)
                 chunk = np.frombuffer(
-                    self.files.read(self._max * UNIT_SIZE, count * UNIT_SIZE), UNIT
+                    self.files.read(self._max * self._unit_size, count * self._unit_size),
+                    self._unit_type,
                 )
                 step = CHUNK_UNITS
             hidden = (chunk["size"] <= 0) | (chunk["position"] < 0)
@@ -219,9 +223,9 @@ class QueueReader:
         What was never written is a hole, which is read past the map (``MappedFiles.read``): up to
         the end of the page that has the last known unit there is none.
         """
-        begin = self.files.file_size - self.files.room(offset * UNIT_SIZE)
+        begin = self.files.file_size - self.files.room(offset * self._unit_size)
         page_end = min(-(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, self.files.file_size)
-        return (page_end - begin) // UNIT_SIZE
+        return (page_end - begin) // self._unit_size
 
     def _find_min(self, log_first: int) -> int:
         """First queue offset of a message that the log still has; ``max`` without one."""
@@ -238,20 +242,21 @@ class QueueReader:
     def _parts(self, first: int, end: int) -> list[Units]:
         parts = []
         while first < end:
-            count = min(end - first, self.files.room(first * UNIT_SIZE) // UNIT_SIZE)
+            count = min(end - first, self.files.room(first * self._unit_size) // self._unit_size)
             parts.append(self._array(first, count))
             first += count
         return parts
 
     def _array(self, first: int, count: int) -> Units:
-        return np.frombuffer(self.files.view(first * UNIT_SIZE, count * UNIT_SIZE), UNIT)
+        view = self.files.view(first * self._unit_size, count * self._unit_size)
+        return np.frombuffer(view, self._unit_type)
 
     def _changed_since(self, timestamp: int) -> int:
         """First queue offset of the first file changed at ``timestamp`` or later, else the last."""
-        last = (self._max - 1) * UNIT_SIZE
+        last = (self._max - 1) * self._unit_size
         for start in self.files.starts:
             if start + self.files.file_size > last:
-                return start // UNIT_SIZE
+                return start // self._unit_size
             path = self.files.path(start)
             try:
                 changed = path.stat().st_mtime_ns // 1_000_000
@@ -263,7 +268,7 @@ class QueueReader:
                     "queue file not looked at", errno=error.errno, file=str(path)
                 ) from error
             if changed >= timestamp:
-                return start // UNIT_SIZE
+                return start // self._unit_size
         raise AssertionError("a queue with units has a last file")
 
 

@@ -26,6 +26,7 @@ from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log.entry_files import EntryFiles
 from ledgermq.store.log.log_writer import LogWriter
 from ledgermq.store.log.verified_span import check_span
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_ends import Queue, ends_path, read_queue_ends
 from ledgermq.store.queues.queue_offsets import QueueOffsets
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint, decode
@@ -177,6 +178,7 @@ def open_queue_offsets(
         file_size=_queue_file_size(settings),
         log_end=end,
         ends=known_ends(log.paths.root),
+        batch_topics=batch_topics(log.paths.root),
     )
     data = load_files(log.paths.data, file_size=log.recovered.data.file_size, default_size=0)
     if log.paths.old is not None and begin < log.recovered.first:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.ipc.counters import ColdCounter
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.config.settings import LogKind, RetentionSection, Settings
@@ -23,6 +24,8 @@ from ledgermq.store.files.offsets_file import OffsetsFile
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log_family import first_store_ms
 from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.batch_queue_reader import queue_reader
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_ends import ends_path, read_queue_ends
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.retention import NOTHING, Guard, LogFileAge, Survey
@@ -117,10 +120,18 @@ def _group_guard(group: str, offsets: GroupOffsets, settings: Settings) -> Guard
     if not topics:
         return Guard(f"group {group}, which has committed no offset yet,", 0, setting, reads=True)
     needed, name = NOTHING, f"group {group}"
+    of_batches = batch_topics(paths.root)
     for topic, queues in topics:
-        folder = paths.consume_queues / topic
-        for number in _queue_ids(folder):
-            position = _unread(folder / str(number), queues.get(number, 0), settings)
+        root = paths.root / BATCH_FOLDER if topic in of_batches else paths.consume_queues
+        for number in _queue_ids(root / topic):
+            reader = queue_reader(
+                paths.consume_queues,
+                topic,
+                number,
+                file_size=settings.store.mapped_file_size_consume_queue,
+                of_batches=of_batches,
+            )
+            position = _unread(reader, queues.get(number, 0))
             if position < needed:
                 offset = queues.get(number, 0)
                 needed = position
@@ -134,9 +145,8 @@ def _queue_ids(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
 
 
-def _unread(directory: Path, offset: int, settings: Settings) -> int:
+def _unread(reader: QueueReader, offset: int) -> int:
     """Position of the message that a group reads next; ``NOTHING`` at the queue's end."""
-    reader = QueueReader(directory, file_size=settings.store.mapped_file_size_consume_queue)
     try:
         first, end = reader.bounds(_EVERYTHING)
         if offset >= end:

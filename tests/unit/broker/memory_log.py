@@ -43,6 +43,7 @@ class MemoryLog:
         self.first_position = 0
         self.is_down = False
         self.is_ready = True
+        self.of_batches: frozenset[str] = frozenset()
         self.hidden: set[QueueName] = set()
         self.store_timestamp = 1_000
 

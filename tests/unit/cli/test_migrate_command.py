@@ -216,14 +216,13 @@ def test_what_stands_in_the_way_is_said_before_anything_is_written(host: Host) -
     assert "dledger" in said
 
     host.configure()
-    batches = host.root / "batchconsumequeue" / "a" / "0" / f"{0:020d}"
-    batches.parent.mkdir(parents=True)
-    batches.write_bytes(b"x")
+    static = {"topicQueueMappingInfoMap": {"a": {"totalQueues": 4}}}
+    (host.root / "config" / "topicQueueMapping.json").write_text(json.dumps(static))
     status, facts, _ = host.migrate("check", host.conf)
 
     assert status == EXIT_CONFIG
     assert facts["store_of"] == "RocketMQ 5, plain"
-    assert "1 topics have queues of batches" in str(facts["obstacles"])
+    assert "1 static topics are spread over brokers" in str(facts["obstacles"])
     status, _, said = host.take_over()
 
     assert status == EXIT_CONFIG

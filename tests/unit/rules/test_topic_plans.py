@@ -275,6 +275,9 @@ def test_a_topic_is_compacted_where_that_was_said_to_us_or_to_rocketmq() -> None
     for value, is_compacted in (("COMPACTION", True), ("compaction", True), ("DELETE", False)):
         found = Topic.read("orders", {"attributes": {"cleanup.policy": value}})
         assert found.is_compacted is is_compacted
+        # RocketMQ serves what it stored itself alone.
+        assert found.is_writable is not is_compacted
+    assert made.is_writable
     with pytest.raises(ConfigError):
         Topic.read("orders", {"ledgermqCompact": [1]})
 

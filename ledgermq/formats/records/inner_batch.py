@@ -1,0 +1,119 @@
+"""Records of several messages, as RocketMQ 5 has them in topics with queues of batches.
+
+Such a record has the flag ``INNER_BATCH``. Its body is what a client sent as a batch
+(``message.ITEM_SIZE_MIN`` describes an item), its own properties are those of the request, and
+``INNER_NUM`` and ``INNER_BASE`` say which queue offsets its messages have. RocketMQ's clients of
+version 5 take it apart as ``messages_in`` does (``MessageDecoder.decodeMessage``).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from struct import Struct
+from typing import NamedTuple
+
+from ledgermq.formats.batch_unit import Numbers, batch_numbers
+from ledgermq.formats.records.body_compression import plain_body
+from ledgermq.formats.records.message import (
+    COMPRESSED,
+    COMPRESSION_MASK,
+    INNER_BATCH,
+    ITEM_SIZE_MIN,
+    NEED_UNWRAP,
+    POSITION,
+    PROPERTIES_SIZE,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+    WORD,
+    Message,
+    properties_in,
+    queue_of,
+)
+from ledgermq.formats.records.properties import decode_properties
+from ledgermq.model.errors import BodyUnreadableError
+
+_ITEM = Struct(">iiiii")
+_OF_THE_WHOLE = INNER_BATCH | NEED_UNWRAP | COMPRESSED | COMPRESSION_MASK
+
+
+class BatchRecord(NamedTuple):
+    """Where the messages of a record belong."""
+
+    topic: bytes
+    queue_id: int
+    numbers: Numbers
+
+
+def batch_in(record: memoryview) -> BatchRecord | None:
+    """What a whole, well-formed record says of the messages in it; None of a single message."""
+    if not WORD.unpack_from(record, SYS_FLAG_AT)[0] & INNER_BATCH:
+        return None
+    (offset,) = POSITION.unpack_from(record, QUEUE_OFFSET_AT)
+    numbers = batch_numbers(decode_properties(properties_in(record)), offset)
+    return BatchRecord(*queue_of(record), numbers)
+
+
+def messages_in(message: Message) -> list[Message]:
+    """The messages of a record of several, each with its own queue offset; otherwise itself.
+
+    So is one whose body is no batch, for nobody can take it apart.
+    """
+    if not message.sys_flag & INNER_BATCH:
+        return [message]
+    try:
+        items = _items(memoryview(plain_body(message.body, message.sys_flag)))
+    except (BodyUnreadableError, struct.error, ValueError):
+        return [message]
+    if not items:
+        return [message]
+    flags = message.sys_flag & ~_OF_THE_WHOLE
+    return [
+        replace(
+            message,
+            body=body,
+            properties=properties,
+            flag=flag,
+            sys_flag=flags,
+            queue_offset=message.queue_offset + number,
+        )
+        for number, (flag, body, properties) in enumerate(items)
+    ]
+
+
+def message_at(message: Message, queue_offset: int) -> Message:
+    """The message at ``queue_offset`` of the record ``message``, which has it; where the record
+    cannot be taken apart, the record as a message with that offset.
+    """
+    return one_of(messages_in(message), queue_offset)
+
+
+def one_of(messages: Sequence[Message], queue_offset: int) -> Message:
+    """The same, of what ``messages_in`` has found."""
+    number = queue_offset - messages[0].queue_offset
+    if 0 <= number < len(messages) and not messages[0].sys_flag & INNER_BATCH:
+        return messages[number]
+    flags = messages[0].sys_flag & ~(INNER_BATCH | NEED_UNWRAP)
+    return replace(messages[0], queue_offset=queue_offset, sys_flag=flags)
+
+
+def _items(body: memoryview) -> list[tuple[int, bytes, bytes]]:
+    """Flag, body and properties of each item.
+
+    Raises:
+        struct.error, ValueError: the body is not one item behind the other.
+    """
+    found, at = [], 0
+    while at < len(body):
+        size, _, _, flag, body_size = _ITEM.unpack_from(body, at)
+        end, properties_at = at + size, at + _ITEM.size + body_size
+        if size < ITEM_SIZE_MIN or body_size < 0 or properties_at + 2 > end or end > len(body):
+            raise ValueError("item does not fit")
+        (properties_size,) = PROPERTIES_SIZE.unpack_from(body, properties_at)
+        if properties_at + 2 + properties_size != end:
+            raise ValueError("properties do not end the item")
+        content = bytes(body[at + _ITEM.size : properties_at])
+        found.append((flag, content, bytes(body[properties_at + 2 : end])))
+        at = end
+    return found

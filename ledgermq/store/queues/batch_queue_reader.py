@@ -1,0 +1,127 @@
+"""Reader of one queue of batches: a unit for each message, as ``QueueReader`` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+
+from ledgermq.formats.arrays import BATCH_UNIT, I64, UNIT, Units
+from ledgermq.formats.batch_unit import BASE_END, BATCH_FOLDER, BATCH_TAGS
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.store.queues.queue_reader import QueueReader, StoreTimeOf
+
+_GONE = -1
+"""Position of an offset that no message has: RocketMQ leaves some out."""
+
+
+class BatchQueueReader(QueueReader):
+    """The messages of the queue in ``directory``, which need not exist yet.
+
+    All messages of a record have its position and its size, and say by their code of tags which of
+    its messages they are (``BATCH_TAGS``). An offset that no message has is before the log.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Look at the queue's files; no unit is read yet.
+
+        Raises:
+            CorruptLogError: as ``QueueReader``.
+        """
+        super().__init__(directory, file_size=None, unit=BATCH_UNIT)
+
+    def bounds(self, log_end: int, *, log_first: int = 0) -> tuple[int, int]:
+        """Queue offsets of the first message and behind the last one; equal when there is none."""
+        low, high = super().bounds(log_end, log_first=log_first)
+        if high == self._file_first:
+            return 0, 0
+        _, end = self._numbers_of(high - 1)
+        return (self._numbers_of(low)[0] if low < high else end), end
+
+    def units(self, first: int, count: int) -> Units:
+        """The units of the messages from queue offset ``first`` on, ``count`` of them or as many as
+        there are.
+        """
+        low, high = self._file_first, self._max
+        end = self._numbers_of(high - 1)[1] if low < high else 0
+        offsets = np.arange(first, max(first, min(first + count, end)))
+        while low < high:
+            middle = (low + high) // 2
+            if self._numbers_of(middle)[0] <= first:
+                low = middle + 1
+            else:
+                high = middle
+        # Each has one message at least.
+        found = super().units(max(low - 1, self._file_first), len(offsets) + 1)
+        return _spread(found, offsets) if len(offsets) else np.empty(0, UNIT)
+
+    def next_file(self, offset: int) -> int:
+        """First queue offset that is there, where that of ``offset`` is gone."""
+        first = self._numbers_of(self._min)[0] if self._min < self._max else 0
+        return max(offset + 1, first)
+
+    def offset_by_time(self, timestamp: int, store_time_of: StoreTimeOf, log_first: int) -> int:
+        """Offset of the first message of the first record of that time or later; of the last record
+        where all are older (``BatchConsumeQueue.getOffsetInQueueByTime``).
+        """
+        low, high = self._min, self._max
+        if low == high:
+            return 0
+        while low < high:
+            middle = (low + high) // 2
+            if int(super().units(middle, 1)["store_time"][0]) < timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        return self._numbers_of(min(low, self._max - 1))[0]
+
+    def _numbers_of(self, number: int) -> tuple[int, int]:
+        """Queue offsets of the first message of a unit, and behind its last one.
+
+        Raises:
+            CorruptLogError: no unit has such numbers; names folder, unit and numbers.
+        """
+        unit = super().units(number, 1)
+        base, count = int(unit["base"][0]), int(unit["count"][0])
+        if not 0 <= base < BASE_END or count <= 0:
+            raise CorruptLogError(
+                "unit of a queue of batches has no numbers of messages: ledgermq store rebuild",
+                directory=str(self.files.directory),
+                unit=number,
+                base=base,
+                count=count,
+            )
+        return base, base + count
+
+
+def _spread(units: Units, offsets: I64) -> Units:
+    """Units of the messages at ``offsets``, which are consecutive; those before and behind may be
+    among ``units``.
+    """
+    bases = units["base"].astype(np.int64)
+    rows = np.maximum(np.searchsorted(bases, offsets, "right") - 1, 0)
+    inside = offsets - bases[rows]
+    is_there = (inside >= 0) & (inside < units["count"].astype(np.int64)[rows])
+    found = np.zeros(len(offsets), UNIT)
+    found["position"] = np.where(is_there, units["position"][rows], _GONE)
+    found["size"] = np.where(is_there, units["size"][rows], 0)
+    found["tags"] = np.where(is_there, BATCH_TAGS + inside, 0)
+    return found
+
+
+def queue_reader(
+    queues: Path, topic: str, queue_id: int, *, file_size: int | None, of_batches: Collection[str]
+) -> QueueReader:
+    """The reader of a queue of either kind.
+
+    Args:
+        queues: ``consumequeue/``.
+        of_batches: topics whose queues are of batches.
+
+    Raises:
+        CorruptLogError: as ``QueueReader``.
+    """
+    if topic in of_batches:
+        return BatchQueueReader(queues.parent / BATCH_FOLDER / topic / str(queue_id))
+    return QueueReader(queues / topic / str(queue_id), file_size=file_size)
