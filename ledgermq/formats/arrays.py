@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ledgermq.formats.batch_unit import BATCH_UNIT_SIZE
+
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 
@@ -27,6 +29,7 @@ BATCH_UNIT = np.dtype(
     ]
 )
 """A unit of a queue of batches, as ``formats/batch_unit.py`` describes it."""
+assert BATCH_UNIT.itemsize == BATCH_UNIT_SIZE
 
 Units = npt.NDArray[np.void]
 

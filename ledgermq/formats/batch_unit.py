@@ -21,10 +21,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ledgermq.formats.arrays import BATCH_UNIT
-
 BATCH_FOLDER = "batchconsumequeue"
-BATCH_UNIT_SIZE = BATCH_UNIT.itemsize
+BATCH_UNIT_SIZE = 46
 BATCH_FILE_SIZE = 300_000 * BATCH_UNIT_SIZE
 """RocketMQ's default of ``mapperFileSizeBatchConsumeQueue``, in bytes."""
 
