@@ -83,6 +83,7 @@ TAKEN = {
     "store dump": "of a directory",
     "store query": "of a directory",
     "piece read": "of sealed pieces",
+    "piece delete": "of sealed pieces",
     "explain": "of sealed pieces",
     "share settle": "says of each handle that it is none of the group's",
     "store upgrade": "a group of nodes, which is made",

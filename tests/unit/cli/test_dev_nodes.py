@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ledgermq.process.free_ports import PortClaims
 
-from ledgermq.cli.node.dev_nodes import TOKENS, NodeFolder, make_nodes
+from ledgermq.cli.node.dev_nodes import TOKENS, NodeFolder, PortClaims, make_nodes
 from ledgermq.model.errors import ConfigError
 
 
 def token_of(path: Path) -> str:
     with NodeFolder(path) as folder, PortClaims() as claims:
-        return make_nodes(folder, claims, count=None, port=None, has_web=False).token
+        return make_nodes(
+            folder, claims, count=None, port=None, has_web=False, has_grpc=False
+        ).token
 
 
 def test_what_file_systems_and_tools_leave_in_a_folder_is_nobodys_and_other_things_are(

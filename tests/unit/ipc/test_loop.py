@@ -72,7 +72,7 @@ def test_a_process_gives_several_signs_of_life_before_it_is_taken_for_dead_or_it
 class LongTurns:
     """A worker whose turns take long, and say so in their course; it stops after two."""
 
-    hears_bells = None
+    hears_bells = zmq_uses = None
 
     def __init__(self, page: CursorPage, stop: StopFlag) -> None:
         self._page, self._stop = page, stop

@@ -27,7 +27,6 @@ MADE_OTHERWISE = {
     "repair/rebuild.py": 2,
     "store/recovery/staged_log.py": 1,
     # Their parents are synced with the next flush, before a checkpoint counts on them.
-    "store/index/index_files.py": 1,
     "store/queues/queue_files.py": 1,
     # Reports, and what a run can make again.
     "pipeline/jobs/job_reports.py": 2,
