@@ -42,6 +42,9 @@ REFUSED = {"over", "settled", "other_group", "unreadable"}
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
+ROUNDS = 32
+"""Takes of one group: honest producers go on meanwhile, and it would never be at the end."""
+
 
 def _stranger(target: Target) -> Admin:
     """Who asks from outside, and reads the answers."""
@@ -140,8 +143,10 @@ def hoards(target: Target, chance: random.Random) -> None:
     with suppress(LedgerError), _stranger(target) as admin:
         for _ in range(4 * target.scale):
             group = f"hoard-{chance.randrange(8)}"
-            while handles := _taken(admin, group, 256):
+            for _ in range(ROUNDS):
                 # Every second one: what is left is a run each.
+                if not (handles := _taken(admin, group, 256)):
+                    break
                 admin.settle_shared(group, "accept", handles[::2])
 
 

@@ -417,6 +417,7 @@ def test_what_neither_log_nor_pieces_have_is_gone_as_it_always_was(
         client.close()
 
 
+@pytest.mark.long
 def test_what_is_dropped_from_the_pieces_is_gone_for_who_reads_on(
     make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,7 @@ SEEDS = 200
 Patch = pytest.MonkeyPatch
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_what_is_acknowledged_stays(kind: type[FaultRun]) -> None:

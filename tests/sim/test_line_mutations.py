@@ -74,13 +74,13 @@ AMONG_CORES = ("a waiting read is not looked at", "a message of an old term is t
 LIKELY: dict[str, int] = {
     "a leader commits what it does not hold itself": 3,
     "any number of appends is under way": 3,
-    "a follower commits what no leader has verified": 35,
-    "a follower answers for what no leader has verified": 8,
-    "the term before the entries is not compared": 46,
+    "a follower commits what no leader has verified": 6,
+    "a follower answers for what no leader has verified": 6,
+    "the term before the entries is not compared": 133,
     "a message of an old term is taken": 99,
     "a hand-over is not gone on with": 9,
     "memberships are sent without a word": 3,
-    "witnesses are sent what the leader does not hold": 23,
+    "witnesses are sent what the leader does not hold": 8,
 }
 
 

@@ -69,6 +69,7 @@ def test_share_groups_hand_out_all_and_nothing_again_that_was_accepted(seed: int
     assert outcome.failure == ""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_members_of_share_groups_are_late_and_are_handed_what_others_had() -> None:
     run = ServiceRun(152, interrupted=False)

@@ -43,6 +43,7 @@ def test_a_group_with_a_witness_keeps_its_promises_and_heals(share: int) -> None
     assert failures(seeds, partial(run_seed, make=WitnessRun)) == ""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_member_is_lost_and_the_group_goes_on_leaning(
     capsys: pytest.CaptureFixture[str],
