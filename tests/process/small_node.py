@@ -73,9 +73,11 @@ def process(role: Role, orders: Path) -> Callable[[Settings, StopFlag], int]:
                 stop.reload = False
                 number = page.settings_number
                 stop.on_reload()
+                # Whole, and before anybody is told: tests read it at once.
+                level = orders / f"{role.title}.new"
+                level.write_text(logging.getLevelName(logging.getLogger().level))
+                level.rename(orders / f"{role.title}.level")
                 page.take_settings(role, number)
-                level = logging.getLevelName(logging.getLogger().level)
-                (orders / f"{role.title}.level").write_text(level)
             if order != "silent":
                 page.beat(role, time.monotonic_ns())
         with (orders / "stopped").open("a") as file:

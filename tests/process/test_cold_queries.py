@@ -118,6 +118,7 @@ def test_rocketmqs_tools_find_them_when_they_are_run_again(
         assert message.physical_offset in offsets
 
 
+@pytest.mark.long
 def test_while_the_place_is_away_nothing_is_said_not_to_be_there(cold: Cold) -> None:
     cold.forget_cache()
     away = cold.place.with_name("unmounted")

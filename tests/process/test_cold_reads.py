@@ -335,6 +335,7 @@ def test_one_connection_may_wait_for_so_many_and_the_next_is_refused(cold: Cold)
         client.close()
 
 
+@pytest.mark.long
 def test_killed_again_and_again_it_passes_nothing_over(cold: Cold) -> None:
     seen: list[bytes] = []
     options = ConsumerOptions(messages_max=16, prefetch=1)
@@ -502,6 +503,7 @@ def test_another_leader_goes_on_out_of_the_same_pieces(make_node: Callable[[], N
     assert seen == [b"%06d" % number for number in range(EACH)]
 
 
+@pytest.mark.long
 def test_pieces_of_another_log_are_refused(make_node: Callable[[], Node]) -> None:
     one, other = make_node(), make_node()
     place = one.folder / "pieces"

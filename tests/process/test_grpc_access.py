@@ -240,6 +240,7 @@ def test_an_enforced_port_takes_tls_alone_and_users_have_quotas(
         plain.close()
 
 
+@pytest.mark.long
 def test_who_takes_messages_and_does_not_read_them_holds_a_bounded_part(
     make_node: Callable[[], Node],
 ) -> None:

@@ -60,6 +60,7 @@ def place(umask: int) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.long(but=1)
 @UMASKS
 @pytest.mark.parametrize("entries", [True, False], ids=["dledger", "commitlog"])
 def test_what_commands_make_of_a_stopped_store(
@@ -85,6 +86,7 @@ def test_what_commands_make_of_a_stopped_store(
     assert [line for line in told if ": -" in line] == []
 
 
+@pytest.mark.long(but=1)
 @UMASKS
 def test_what_commands_make_of_a_running_node(umask: int, run: Run, place: Path) -> None:
     with nodes_made() as make:

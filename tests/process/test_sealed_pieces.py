@@ -91,6 +91,7 @@ def test_a_moment_is_restored_from_pieces_with_the_tables_that_the_log_tells(
     assert bodies(again.root).count(b"after") == BATCH
 
 
+@pytest.mark.long
 def test_topics_are_kept_as_long_as_they_say_and_the_rest_is_restored(
     make_node: Callable[[], Node],
 ) -> None:
@@ -153,6 +154,7 @@ def test_topics_are_kept_as_long_as_they_say_and_the_rest_is_restored(
     assert again.stop() == 0
 
 
+@pytest.mark.long
 def test_a_running_node_is_told_of_and_its_pieces_are_compacted_and_lose_what_is_named(
     make_node: Callable[[], Node],
 ) -> None:

@@ -17,6 +17,7 @@ SHARES = 4
 MUTANT_SEEDS = 50
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_what_is_sent_again_late_is_stored_once_or_refused_as_unknown(share: int) -> None:

@@ -53,6 +53,7 @@ def both(log: MadeLog, folder: Path, *, sealed: int) -> Iterator[tuple[SealedFol
         yield place, LivePlace(place, reader, lambda _reader: len(log.content), sizes=SIZES)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("seed", range(4))
 def test_what_was_at_an_instant_is_what_a_replay_says_on_both_sides_of_the_seam(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -155,6 +156,7 @@ def lose_sealed_files(store: Path, place: SealedFolder) -> int:
     return len(gone)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("sealed", range(1, MESSAGES + 1))
 def test_spark_has_each_message_once_wherever_the_pieces_end(
     sealed: int, store: Path, tmp_path: Path

@@ -104,6 +104,7 @@ def compact(place: SealedPlace, *, share: float = 0.0) -> Pruned:
     return drop(place, find)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("entries", [True, False])
 def test_the_newest_message_of_each_key_stays_byte_for_byte(
@@ -243,6 +244,7 @@ def test_what_a_topic_has_no_more_in_a_piece_is_not_looked_for_again(tmp_path: P
     assert len(list(ColdQueues(place).read("prices", 0, 0))) == EACH
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize(("seed", "at_once"), [(0, 1), (1, 64)])
 def test_a_run_that_dies_anywhere_loses_nothing_and_revives_no_key(
     seed: int, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -259,6 +259,7 @@ def test_a_piece_that_lacks_something_else_than_its_notes_say_is_refused(
         proved(place)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("at_once", [1, 64])
 def test_a_deletion_that_dies_anywhere_loses_nothing_else_and_is_ended_by_the_next_one(
     tmp_path: Path, log: MadeLog, monkeypatch: pytest.MonkeyPatch, at_once: int

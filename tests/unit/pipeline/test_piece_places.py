@@ -141,6 +141,7 @@ def test_messages_are_found_by_time_and_by_key(store: Path, place: SealedFolder)
     assert list(queues.with_key("orders", "none")) == list(queues.with_key("stock", "1")) == []
 
 
+@pytest.mark.long(but=1)
 def test_a_run_that_dies_anywhere_leaves_what_the_next_one_goes_on_with(
     store: Path, tmp_path: Path
 ) -> None:

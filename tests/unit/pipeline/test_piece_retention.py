@@ -236,6 +236,7 @@ def steps_of(place: SealedFolder, step: Callable[[], None]) -> Iterator[None]:
     yield
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("at_once", [1, 2, 64])
 @pytest.mark.parametrize("age_of", [hour_alone, everything])
 def test_a_run_that_dies_anywhere_loses_nothing_and_the_next_one_ends_it(
@@ -293,6 +294,7 @@ def dying(place: SealedFolder, step: int, age_of: Callable[[str], TopicAge]) -> 
         prune(place, age_of)
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("at_once", [1, 64])
 @pytest.mark.parametrize("step", range(1, 7))
 def test_a_run_that_is_overtaken_anywhere_changes_nothing_more(

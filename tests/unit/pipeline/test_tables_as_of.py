@@ -233,6 +233,7 @@ def queue_ends(messages: list[Message]) -> dict[tuple[str, int], int]:
     return {(one.topic, one.queue_id): one.queue_offset + 1 for one in messages}
 
 
+@pytest.mark.long
 def test_queues_end_where_they_ended_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, _ = grown(5, monkeypatch)
     queues = sealed(log, tmp_path)
