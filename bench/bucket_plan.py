@@ -216,7 +216,7 @@ class MadeRepository:
         self.listings += pages(len(found))
         return found
 
-    def put(self, name: str, parts: Iterable[bytes]) -> bool:
+    def put(self, name: str, parts: Iterable[bytes | memoryview]) -> bool:
         """Nothing is put here."""
         raise AssertionError(name)
 

@@ -46,7 +46,6 @@ from ledgermq.rules.cluster.cluster_document import (
     sign_document,
 )
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND
-from ledgermq.rules.cluster.json_objects import to_json
 from ledgermq.rules.cluster.numbered_rows import NumberedRows, RowKey
 from ledgermq.rules.cluster.signatures import SECRET_SIZE, SigningKey
 from ledgermq.rules.cluster.topic_rows import TOPIC_KIND, ClusterTopic, TopicShare
@@ -207,7 +206,7 @@ def documents_cost(groups: int, topics: int) -> Figures:
         signed = sign_document(signer, document)
         found[name] = {
             "rows": len(document.rows),
-            "json_bytes": len(to_json(listed(document.rows))),
+            "json_bytes": len(json.dumps(listed(document.rows), separators=(",", ":"))),
             "signed_bytes": len(signed),
             "sign_ms": _timed(lambda document=document: sign_document(signer, document)),  # type: ignore[misc]
             "check_and_open_ms": _timed(lambda signed=signed: open_document(signed, signer.public)),  # type: ignore[misc]

@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from bench.group import bench_group
@@ -90,10 +91,8 @@ def run(base: Path, *, ack: str, pairs: int, rounds: int) -> dict[str, object]:
         for number in range(rounds):
             for name in list(WAYS)[:: 1 if number % 2 else -1]:
                 one = producers[name]
-                many[name].append(
-                    rate(lambda one=one: one.send(TOPIC, BODY), 4_000, SINGLY_IN_FLIGHT)
-                )
-                batch = rate(lambda one=one: one.send_batch(TOPIC, bodies), 600, IN_FLIGHT)
+                many[name].append(rate(partial(one.send, TOPIC, BODY), 4_000, SINGLY_IN_FLIGHT))
+                batch = rate(partial(one.send_batch, TOPIC, bodies), 600, IN_FLIGHT)
                 batches[name].append(BATCH * batch)
     return {
         "one in flight, p50 ms": {

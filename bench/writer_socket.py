@@ -42,7 +42,7 @@ def over(way: str) -> Iterator[None]:
     def open_link(link: Link, *given: Any, is_writers: bool = False, **named: Any) -> None:
         opened(link, *given, is_writers=is_writers and way == "stream", **named)
 
-    Link.__init__ = open_link  # type: ignore[method-assign]
+    Link.__init__ = open_link  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 # Beside this module, in the folder that is in front of the path.
-from call_counts import CallCounts
+from call_counts import CallCounts  # type: ignore[import-not-found]
 
 _counts = CallCounts()
 

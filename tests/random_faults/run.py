@@ -16,8 +16,8 @@ from typing import Any
 from ledgermq.client import Admin, Producer, ProducerOptions
 from ledgermq.client.core.questions import queue
 from ledgermq.model.errors import GroupUnknownError, LedgerError
-from tests.process.conftest import SOURCES, wait_until
-from tests.process.node_start import Process, start_node
+from tests.process.conftest import wait_until
+from tests.process.node_start import SOURCES, Process, start_node
 from tests.random_faults import judgement
 from tests.random_faults.bed import Bed, beds, node_of
 from tests.random_faults.clients.place import (
@@ -33,7 +33,7 @@ from tests.random_faults.clients.readers import TAILED
 from tests.random_faults.clients.register import HELD
 from tests.random_faults.network import FaultyNetwork
 from tests.random_faults.records import Records
-from tests.random_faults.rules.services import TO_COME
+from tests.random_faults.rules.services import TO_COME, unread_by_group
 from tests.random_faults.storm import Storm
 
 SENDERS = (
@@ -242,10 +242,10 @@ class Run:
             if reached.get((topic, number), 0) < end
         ]
         try:
-            found += [f"{row.topic}:{row.queue_id}" for row in admin.lag(WORKERS) if row.lag]
+            found += [f"{row.topic}:{row.queue}" for row in admin.lag(WORKERS) if row.lag]
         except GroupUnknownError:
             found.append(WORKERS)
-        waiting = judgement.services.unread_by_group(self.clients.records, ())
+        waiting = unread_by_group(self.clients.records, ())
         return [*found, *(text[:80] for text in waiting)]
 
     def _ends(self, admin: Admin, topic: str) -> list[int]:

@@ -219,7 +219,7 @@ def turn_keys_round(story: Story) -> None:
 
 
 def turn_time_round(story: Story) -> None:
-    sooner, later = story.begin("batches0", BATCHES, "s", queue=1), Stored(*[0] * 7)
+    sooner = story.begin("batches0", BATCHES, "s", queue=1)
     at = len(story.stored)
     there = story.store(BATCHES, "s", queue=1)
     story.ok("batches0", sooner, there)

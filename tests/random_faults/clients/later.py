@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from ledgermq.client import Producer
 from ledgermq.model.errors import LedgerError
@@ -39,7 +40,7 @@ class LaterClient(Client):
                 "later", topic=LATER, kind=kind, values=[value], delay_ms=delay_ms,
                 wall_ms=int(time.time() * 1_000),
             )  # fmt: skip
-            how = {"delay_level": level} if level else {"delay": delay_ms}
+            how: dict[str, Any] = {"delay_level": level} if level else {"delay": delay_ms}
             queue = self.chance.randrange(QUEUES)
             try:
                 future = self._producer.send(LATER, self.body(value), queue_id=queue, **how)

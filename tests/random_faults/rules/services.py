@@ -147,14 +147,15 @@ def taken_though_closed(records: Records, stored: Sequence[Stored]) -> Iterator[
 
 def unread_by_group(records: Records, stored: Sequence[Stored]) -> Iterator[str]:
     """The group has read every message of its topic, and again what it gave back."""
-    seen, again = set(), set()
+    seen: set[str] = set()
+    again: set[str] = set()
     for poll in records.all("poll"):
         if poll.is_ok:
             for value, times in zip(poll.told["values"], poll.told["times"], strict=True):
                 (again if times else seen).add(value)
-    for one in of_topics(stored, WORK):
-        if one.value not in seen:
-            yield f"the group has not read {one}"
+    for message in of_topics(stored, WORK):
+        if message.value not in seen:
+            yield f"the group has not read {message}"
     for one in records.all("give back"):
         if one.is_ok and one.asked["values"][0] not in again:
             yield f"the group has not read again what it gave back: {one}"
@@ -181,9 +182,9 @@ def begun_behind_commit(records: Records, stored: Sequence[Stored]) -> Iterator[
                     yield f"{mine} began at {first}, where {known} was committed ({one})"
             position[mine] = one.told["offsets"][-1] + 1
         elif one.verb == "commit":
-            for (client, *place), reached in position.items():
+            for (client, topic, queue), reached in position.items():
                 if client == one.client:
-                    committed[place[0], place[1]].append((one.end_ns, reached))
+                    committed[topic, queue].append((one.end_ns, reached))
         else:
             for topic, queue in one.asked["queues"]:
                 mine = one.client, topic, queue
