@@ -27,6 +27,8 @@ _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 # Plain integers: an enumeration's operators cost more than the question to ZeroMQ.
 POLLIN, _NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
 _NOT_LAST = _NOBLOCK | int(zmq.SNDMORE)
+# On PyPy each frame of pyzmq's says that it is the last: findings/pyzmq-cffi-frames-say-last.sh.
+_FRAMES_KNOW = not isinstance(zmq.Frame.more, bool)
 _NEVER = -1
 MONITOR_S = 0.001
 """The monitor is looked at no more often: the descriptors wake a poller, and stay readable."""
@@ -139,7 +141,7 @@ class ZmqConnection:
         socket = self._socket
         frame = socket.recv(_NOBLOCK, copy=False)
         parts: list[Part] = [frame.bytes]
-        while frame.more:
+        while frame.more or (not _FRAMES_KNOW and socket.getsockopt(zmq.RCVMORE)):
             frame = socket.recv(_NOBLOCK, copy=False)
             parts.append(frame.buffer)
         return parts
