@@ -20,9 +20,9 @@ from ledgermq.rules.cluster.rights_age import RightsAge
 from ledgermq.rules.cluster.topic_rows import ClusterTopic
 from ledgermq.rules.messages import topic_shares
 from ledgermq.rules.tables.topics import Permission, Topic
-from ledgermq.sim.cluster import model_group
-from ledgermq.sim.cluster.cluster_run import run_cluster_seed
 from tests.sim.search import find
+from tests.simulator.cluster import model_group
+from tests.simulator.cluster.cluster_run import run_cluster_seed
 
 pytestmark = pytest.mark.slow
 
@@ -191,7 +191,7 @@ def any_group_follows_any_share(patch: Patch) -> None:
 def test_a_cluster_keeps_its_promises(seed: int) -> None:
     failure, run = run_cluster_seed(seed)
 
-    assert failure == "", f"again: python -m ledgermq.sim --cluster --seed {seed} --trace"
+    assert failure == "", f"again: python -m tests.simulator --cluster --seed {seed} --trace"
     assert run.home.table.at.number > 0
 
 

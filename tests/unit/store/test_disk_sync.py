@@ -86,7 +86,6 @@ def test_whoever_makes_folders_of_the_product_makes_them_durable_or_says_why_not
     found = {
         str(path.relative_to(PRODUCT)): count
         for path in PRODUCT.rglob("*.py")
-        if path.relative_to(PRODUCT).parts[0] != "sim"
         if (count := path.read_text().count(".mkdir("))
     }
 
