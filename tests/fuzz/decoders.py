@@ -33,8 +33,8 @@ from ledgermq.raft.message_codec import encode_message as encode_raft
 from ledgermq.raft.messages import Attest, EntryId, HardState, ReadRequest
 from ledgermq.raft.roles.witness import WitnessState
 from ledgermq.raft.term_slots import decode_slots
-from ledgermq.raft_node.witness.witness_file import decode_slots as decode_witness
-from ledgermq.raft_node.witness.witness_file import encode_slot
+from ledgermq.raft_node.witness.witness_process import decode_slots as decode_witness
+from ledgermq.raft_node.witness.witness_process import encode_slot
 from ledgermq.remoting import pop_messages, pull_request, send_request
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command, decode_command, encode_command

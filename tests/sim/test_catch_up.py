@@ -10,7 +10,7 @@ from ledgermq.model.config.settings import AckMode
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.raft.message_codec import decode_message
 from ledgermq.raft.messages import Append
-from ledgermq.raft_node.entries.entry_sender import FRAMES_AHEAD
+from ledgermq.raft_node.replicated import FRAMES_AHEAD
 from ledgermq.store.log.entry_files import EntryFiles
 from tests.simulator.machine.events import MS
 from tests.simulator.machine.network import Weather

@@ -11,8 +11,7 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.ids import NodeId
 from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.raft.roles.witness import KEEPS_NOTHING, WitnessState
-from ledgermq.raft_node.witness.witness_file import WitnessFile
-from ledgermq.raft_node.witness.witness_process import WitnessWorker
+from ledgermq.raft_node.witness.witness_process import WitnessFile, WitnessWorker
 from ledgermq.store.files.store_paths import StorePaths
 from tests.simulator.machine.disk import Disk
 from tests.simulator.machine.events import Events, NodeClock

@@ -38,7 +38,7 @@ from ledgermq.rules.cluster.topic_rows import (
     read_topic_row,
     topic_row,
 )
-from ledgermq.rules.messages.topic_shares import plan_followed
+from ledgermq.rules.messages.topic_plans import plan_followed
 from ledgermq.rules.tables.table_changes import TopicSet
 from ledgermq.rules.tables.topics import Permission, Topic, TopicTable
 from tests.simulator.cluster.cluster_network import ClusterNetwork

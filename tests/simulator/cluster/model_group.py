@@ -11,13 +11,13 @@ from typing import Protocol
 
 from ledgermq.model.errors import LedgerError
 from ledgermq.rules.cluster.cluster_commands import ClusterCommand, HomeCertified
+from ledgermq.rules.cluster.cluster_plans import rights_age
 from ledgermq.rules.cluster.cluster_table import ClusterTable
 from ledgermq.rules.cluster.document_asker import DocumentAsker, Question
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
-from ledgermq.rules.cluster.rights_age import rights_age
 from ledgermq.rules.cluster.signatures import SigningKey
 from ledgermq.rules.cluster.topic_rows import TOPIC_KIND
-from ledgermq.rules.messages.topic_shares import plan_followed
+from ledgermq.rules.messages.topic_plans import plan_followed
 from ledgermq.rules.tables.table_changes import TopicSet
 from ledgermq.rules.tables.topics import TopicTable
 from tests.simulator.cluster.cluster_network import ClusterNetwork

@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from ledgermq.store.recovery.torn_record import SECTOR_SIZE
+from ledgermq.store.recovery.log_scan import SECTOR_SIZE
 
 PAGE_SIZE = 4_096
 

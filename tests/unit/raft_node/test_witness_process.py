@@ -27,8 +27,7 @@ from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.raft.message_codec import encode_message
 from ledgermq.raft.messages import Attest
 from ledgermq.raft_node.peers.peers import PeerMessage
-from ledgermq.raft_node.witness.witness_file import WitnessFile
-from ledgermq.raft_node.witness.witness_process import WitnessWorker
+from ledgermq.raft_node.witness.witness_process import WitnessFile, WitnessWorker
 from ledgermq.store.files.store_paths import StorePaths
 from tests.simulator.machine.events import Events, NodeClock
 from tests.simulator.machine.network import Network, PeersEnd
