@@ -96,6 +96,7 @@ from ledgermq.wire.ship_frames import Ask, Gone, Slice, decode_ship_frame, encod
 from ledgermq.wire.staged_pack import decode_pack, encode_pack
 from tests.plain_codecs import as_version_2, decode_batch
 from tests.process.remoting_requests import TEMPLATES, kinds_of
+from tests.whole_snapshots import decode_snapshot, encode_snapshot
 
 CORPUS = Path(__file__).with_name("corpus")
 KEY = bytes(range(32))
@@ -152,7 +153,7 @@ def _request(data: bytes, code: Code) -> object:
 
 
 def _snapshot(data: bytes) -> object:
-    return state_commands.decode_snapshot([state_commands.decode_part("1/1", data)])
+    return decode_snapshot([state_commands.decode_part("1/1", data)])
 
 
 def _message() -> bytes:
@@ -244,7 +245,7 @@ def _take_rows(data: bytes) -> object:
 
 
 def _parts() -> bytes:
-    (part,) = state_commands.encode_snapshot(Snapshot("id", 1, {"topics.json": {}}))
+    (part,) = encode_snapshot(Snapshot("id", 1, {"topics.json": {}}))
     return part.content
 
 
