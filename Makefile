@@ -75,7 +75,7 @@ test-quick: bootstrap
 check: bootstrap
 	$(PYTHON_BIN)/ruff check .
 	$(PYTHON_BIN)/ruff format --check .
-	$(PYTHON_BIN)/mypy ledgermq bench tests/linearizability tests/power tests/random_faults
+	$(PYTHON_BIN)/mypy ledgermq bench tests/linearizability tests/power tests/random_faults tests/simulator
 	$(PYTHON_BIN)/lint-imports
 
 # Parts that have passed on this tree are not run again: what was broken off goes on. PARTS='power spark'

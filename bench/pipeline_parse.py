@@ -17,9 +17,9 @@ from pathlib import Path
 from bench.machine import spread, write
 from bench.made_store import BODY_SIZE, asked_for, build_queues, write_log
 from ledgermq.pipeline.columns.message_schema import COLUMNS
-from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.source.store_source import StoreSource
+from tests.row_batches import batches_of
 
 CASES: dict[str, Sequence[str]] = {
     "all": COLUMNS,

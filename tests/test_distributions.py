@@ -32,9 +32,6 @@ BELOW = {
 }
 """The distributions that get into wheels, and from which others each may import."""
 
-LAB = {"ledgermq.sim"}
-"""What only a checkout has, and what is installed in place from it."""
-
 
 def packages_of(distribution: str) -> set[str]:
     build: dict[str, Any] = tomli.loads(
@@ -64,10 +61,9 @@ def package_of(imported: str) -> str:
 def test_each_package_is_in_one_distribution() -> None:
     parts = {name: packages_of(name) for name in BELOW}
     every = set(find_packages(str(ROOT), include=["ledgermq", "ledgermq.*"]))
-    of_the_lab = {name for name in every if any(name.startswith(one) for one in LAB)}
 
     assert [pair for pair in combinations(parts, 2) if parts[pair[0]] & parts[pair[1]]] == []
-    assert set().union(*parts.values()) == every - of_the_lab
+    assert set().union(*parts.values()) == every
 
 
 @pytest.mark.parametrize("name", BELOW)
@@ -129,9 +125,7 @@ def test_the_wheels_hold_every_module_once_and_join_into_one_package(
     ours = {str(path.relative_to(ROOT)) for path in PRODUCT.rglob("*.py")}
 
     assert sum(map(len, held.values())) == len(set().union(*held.values()))
-    assert set().union(*held.values()) == {
-        path for path in ours if not path.startswith("ledgermq/sim/")
-    }
+    assert set().union(*held.values()) == ours
     assert list((wheels["web"] / "ledgermq/observer/console/documents").glob("*.md"))
     assert (wheels["node"] / "ledgermq/cli/node" / DEMO_STORE.name).is_file()
     for name, folder in wheels.items():

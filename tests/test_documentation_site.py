@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.observer.console.site_files import FIRST_PAGE, SiteFiles
+from ledgermq.observer.console.console import FIRST_PAGE, SiteFiles
 
 ROOT = Path(__file__).parents[1]
 SIZE_MAX = 4_000_000

@@ -14,8 +14,8 @@ from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.gateway.port import RemotingPort
 from ledgermq.gateway.requests import Code
 from ledgermq.process.environment import Environment
-from ledgermq.sim import readers
-from ledgermq.sim.world import Shape, World
+from tests.simulator import readers
+from tests.simulator.world import Shape, World
 
 
 class _Rows(NamedTuple):

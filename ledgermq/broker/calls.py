@@ -84,8 +84,3 @@ Verbs = Sequence[AnsweredVerb]
 
 Members = Callable[[str], Collection[str]]
 """The clients that consume for a group now."""
-
-
-def nobody(_group: str) -> Collection[str]:
-    """Where nobody keeps track of who consumes."""
-    return ()

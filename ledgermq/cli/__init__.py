@@ -1,5 +1,4 @@
 """The ``ledgermq`` command: a module a sub-command.
 
-Begin with ``main.py``, which finds the sub-command and imports its module alone. It may import
-everything but ``sim``.
+Begin with ``main.py``, which finds the sub-command and imports its module alone.
 """

@@ -33,8 +33,8 @@ from ledgermq.raft.message_codec import encode_message as encode_raft
 from ledgermq.raft.messages import Attest, EntryId, HardState, ReadRequest
 from ledgermq.raft.roles.witness import WitnessState
 from ledgermq.raft.term_slots import decode_slots
-from ledgermq.raft_node.witness.witness_file import decode_slots as decode_witness
-from ledgermq.raft_node.witness.witness_file import encode_slot
+from ledgermq.raft_node.witness.witness_process import decode_slots as decode_witness
+from ledgermq.raft_node.witness.witness_process import encode_slot
 from ledgermq.remoting import pop_messages, pull_request, send_request
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command, decode_command, encode_command
@@ -96,6 +96,7 @@ from ledgermq.wire.ship_frames import Ask, Gone, Slice, decode_ship_frame, encod
 from ledgermq.wire.staged_pack import decode_pack, encode_pack
 from tests.plain_codecs import as_version_2, decode_batch
 from tests.process.remoting_requests import TEMPLATES, kinds_of
+from tests.whole_snapshots import decode_snapshot, encode_snapshot
 
 CORPUS = Path(__file__).with_name("corpus")
 KEY = bytes(range(32))
@@ -152,7 +153,7 @@ def _request(data: bytes, code: Code) -> object:
 
 
 def _snapshot(data: bytes) -> object:
-    return state_commands.decode_snapshot([state_commands.decode_part("1/1", data)])
+    return decode_snapshot([state_commands.decode_part("1/1", data)])
 
 
 def _message() -> bytes:
@@ -244,7 +245,7 @@ def _take_rows(data: bytes) -> object:
 
 
 def _parts() -> bytes:
-    (part,) = state_commands.encode_snapshot(Snapshot("id", 1, {"topics.json": {}}))
+    (part,) = encode_snapshot(Snapshot("id", 1, {"topics.json": {}}))
     return part.content
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.cli.main import main
+from ledgermq.doctor.examination import _same_place
 from ledgermq.doctor.finding import Weight
-from ledgermq.doctor.peer_checks import _same_place
 from ledgermq.doctor.settings_checks import settings_checks
 from ledgermq.doctor.subject import Subject
 from ledgermq.members.peer_addresses import parse_peer

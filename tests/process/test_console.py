@@ -22,7 +22,7 @@ from ledgermq.client import (
 )
 from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.observer.console.site_files import FIRST_PAGE, SITE
+from ledgermq.observer.console.console import FIRST_PAGE, SITE
 from ledgermq.observer.console.visits import ATTEMPTS
 from tests.certificates import make_certificate
 from tests.process.client_node import start_client_node

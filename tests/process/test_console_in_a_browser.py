@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ledgermq.client import Admin, Producer
-from ledgermq.observer.console.site_files import FIRST_PAGE, SITE
+from ledgermq.observer.console.console import FIRST_PAGE, SITE
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made, wait_until
 from tests.process.group_nodes import Group, Member, free_port, make_group

@@ -18,8 +18,7 @@ from ledgermq.ipc.orders import FeedFrom
 from ledgermq.members.direct_listener import ACCEPTED_MAX, HANDSHAKES_MAX
 from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers import peer_admission
-from ledgermq.raft_node.peers.direct_peers import DirectPeers
-from ledgermq.raft_node.peers.own_certificate import OwnCertificate
+from ledgermq.raft_node.peers.direct_peers import DirectPeers, OwnCertificate
 from ledgermq.raft_node.peers.peer_sockets import PART_SIZE_MAX
 from ledgermq.sessions.keys.peer_keys import init_keys
 from ledgermq.writer.member_feeds import DirectFeed, LedFeed

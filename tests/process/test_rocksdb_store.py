@@ -19,7 +19,7 @@ import pytest
 
 from ledgermq.cli.main import main
 from ledgermq.client import Producer
-from ledgermq.conversion import rocksdb_reading
+from ledgermq.conversion import rocksdb_tables
 from ledgermq.conversion.rocksdb_tables import ASIDE, as_converted, convert, read_rocksdb
 from ledgermq.formats.rocksdb_rows import QUEUES_FOLDER, SEPARATE, QueuedUnit
 from ledgermq.model.config.settings import LogKind, StoreSection
@@ -347,15 +347,15 @@ def test_what_is_not_to_be_read_is_refused_with_its_limit(
 ) -> None:
     root = golden_copy("r551rocks")
     with monkeypatch.context() as patch:
-        patch.setattr(rocksdb_reading, "ROWS_BYTES_MAX", 1_000)
+        patch.setattr(rocksdb_tables, "ROWS_BYTES_MAX", 1_000)
         with pytest.raises(CorruptLogError, match="too many rows"):
             read_rocksdb(root, RAN_WITH)
     with monkeypatch.context() as patch:
-        patch.setattr(rocksdb_reading, "COPY_BYTES_MAX", 1_000)
+        patch.setattr(rocksdb_tables, "COPY_BYTES_MAX", 1_000)
         with pytest.raises(CorruptLogError, match="too large to be copied"):
             read_rocksdb(root, RAN_WITH)
     with monkeypatch.context() as patch:
-        patch.setattr(rocksdb_reading, "SECONDS_MAX", 0.001)
+        patch.setattr(rocksdb_tables, "SECONDS_MAX", 0.001)
         with pytest.raises(StorageError, match="not read in time"):
             read_rocksdb(root, RAN_WITH)
     with (
@@ -363,7 +363,7 @@ def test_what_is_not_to_be_read_is_refused_with_its_limit(
         Path("/dev/full").open("r+b", buffering=0) as full,
         pytest.raises(StorageError, match="TMPDIR"),
     ):
-        patch.setattr(rocksdb_reading.tempfile, "TemporaryFile", lambda **_: Unreadable(full))
+        patch.setattr(rocksdb_tables.tempfile, "TemporaryFile", lambda **_: Unreadable(full))
         read_rocksdb(root, RAN_WITH)
     # A library of the same name that is none.
     (tmp_path / "rocksdict.py").write_text("raise ImportError('no such library')\n")
@@ -452,7 +452,7 @@ def test_files_that_go_while_a_broker_runs_are_looked_for_again(
     golden_copy: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = golden_copy("r551rocks")
-    copied = rocksdb_reading._copy
+    copied = rocksdb_tables._copy
     tries: list[Path] = []
 
     def vanish(folder: Path, copy: Path) -> None:
@@ -463,7 +463,7 @@ def test_files_that_go_while_a_broker_runs_are_looked_for_again(
         if len(tries) == 2:
             (copy / "CURRENT").write_bytes(b"")
 
-    monkeypatch.setattr(rocksdb_reading, "_copy", vanish)
+    monkeypatch.setattr(rocksdb_tables, "_copy", vanish)
     found = read_rocksdb(root, RAN_WITH, is_open=True)
     tries.clear()
     with pytest.raises(StorageError, match="not read"):

@@ -16,7 +16,7 @@ from ledgermq.client import Producer, ProducerOptions
 from ledgermq.client.admin.broker_admins import AccessAdmin
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.formats.timer_wheel import TimerCheck
-from ledgermq.gateway.slaves.slave_port import PIECE_SIZE
+from ledgermq.gateway.slaves.slave_process import PIECE_SIZE
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.ha_frames import REPORT
 from tests.process.batch_load import BatchLoad

@@ -13,9 +13,9 @@ from ledgermq.raft.membership import Membership
 from ledgermq.raft.messages import Append, EntryId, Message, RaftRole
 from ledgermq.raft.roles.node_state import WriterState
 from ledgermq.raft.timing import FlowLimits, Timing
-from ledgermq.sim.machine.compared_line import LinedCore
 from tests.raft_group.checker import Checker
 from tests.raft_group.disk import Entry, SimDisk
+from tests.simulator.machine.compared_line import LinedCore
 
 Order = tuple[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 
-from ledgermq.sim.runs.runs import Outcome
+from tests.simulator.runs.runs import Outcome
 
 TOLD_MAX, LINES_TOLD = 3, 80
 

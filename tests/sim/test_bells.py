@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.ipc.cursor_page import Role
-from ledgermq.sim.machine.events import MS
-from ledgermq.sim.node import TOPIC, Node
-from ledgermq.sim.world import Shape, World
+from tests.simulator.machine.events import MS
+from tests.simulator.node import TOPIC, Node
+from tests.simulator.world import Shape, World
 
 STEPS_MAX = 20_000
 

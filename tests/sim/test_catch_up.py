@@ -10,12 +10,12 @@ from ledgermq.model.config.settings import AckMode
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.raft.message_codec import decode_message
 from ledgermq.raft.messages import Append
-from ledgermq.raft_node.entries.entry_sender import FRAMES_AHEAD
-from ledgermq.sim.machine.events import MS
-from ledgermq.sim.machine.network import Weather
-from ledgermq.sim.node import Node
-from ledgermq.sim.world import Shape, World
+from ledgermq.raft_node.replicated import FRAMES_AHEAD
 from ledgermq.store.log.entry_files import EntryFiles
+from tests.simulator.machine.events import MS
+from tests.simulator.machine.network import Weather
+from tests.simulator.node import Node
+from tests.simulator.world import Shape, World
 
 PER_S = 20_000
 SHAPE = Shape(ack=AckMode.MAJORITY_MEMORY, producers=4, catch_up_bytes_per_s=PER_S)

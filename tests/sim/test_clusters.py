@@ -13,16 +13,16 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.rules.cluster import cluster_plans, cluster_table, document_desk, topic_rows
 from ledgermq.rules.cluster.certificates import Chain
 from ledgermq.rules.cluster.cluster_commands import HomeHandedOver
+from ledgermq.rules.cluster.cluster_plans import RightsAge
 from ledgermq.rules.cluster.cluster_table import ClusterTable
 from ledgermq.rules.cluster.document_asker import DocumentAsker
 from ledgermq.rules.cluster.numbered_rows import NumberedRows
-from ledgermq.rules.cluster.rights_age import RightsAge
 from ledgermq.rules.cluster.topic_rows import ClusterTopic
-from ledgermq.rules.messages import topic_shares
+from ledgermq.rules.messages import topic_plans
 from ledgermq.rules.tables.topics import Permission, Topic
-from ledgermq.sim.cluster import model_group
-from ledgermq.sim.cluster.cluster_run import run_cluster_seed
 from tests.sim.search import find
+from tests.simulator.cluster import model_group
+from tests.simulator.cluster.cluster_run import run_cluster_seed
 
 pytestmark = pytest.mark.slow
 
@@ -155,24 +155,24 @@ def a_leader_counts_from_when_it_began(patch: Patch) -> None:
 
 def what_is_closed_is_not_read_either(patch: Patch) -> None:
     """Messages that were acknowledged before are out of reach."""
-    with_share = topic_shares._with_share
+    with_share = topic_plans._with_share
 
     def shut(*given: Any, **named: Any) -> Topic:
         found = with_share(*given, **named)
         return found if found.is_writable else replace(found, permission=Permission(0))
 
-    patch.setattr(topic_shares, "_with_share", shut)
+    patch.setattr(topic_plans, "_with_share", shut)
 
 
 def own_topics_are_taken_up_unasked(patch: Patch) -> None:
     """A group's own topic gets the queues of the cluster's."""
-    with_share = topic_shares._with_share
+    with_share = topic_plans._with_share
 
     def adopting(*given: Any, **named: Any) -> Any:
         topics, cluster, name, row, share = given
         return with_share(topics, cluster, name, row._replace(adopts=True), share, **named)
 
-    patch.setattr(topic_shares, "_with_share", adopting)
+    patch.setattr(topic_plans, "_with_share", adopting)
 
 
 def any_group_follows_any_share(patch: Patch) -> None:
@@ -183,7 +183,7 @@ def any_group_follows_any_share(patch: Patch) -> None:
         share = next(iter(row.shares.values())) if row is not None else None
         return row and share and row._replace(shares={**row.shares, table.group: share})
 
-    patch.setattr(topic_shares, "topic_row", of_all)
+    patch.setattr(topic_plans, "topic_row", of_all)
 
 
 @pytest.mark.long(but=3)
@@ -191,7 +191,7 @@ def any_group_follows_any_share(patch: Patch) -> None:
 def test_a_cluster_keeps_its_promises(seed: int) -> None:
     failure, run = run_cluster_seed(seed)
 
-    assert failure == "", f"again: python -m ledgermq.sim --cluster --seed {seed} --trace"
+    assert failure == "", f"again: python -m tests.simulator --cluster --seed {seed} --trace"
     assert run.home.table.at.number > 0
 
 

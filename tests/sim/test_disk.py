@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from ledgermq.sim.machine.disk import PAGE_SIZE, SECTOR_SIZE, Disk, Disks
 from ledgermq.store.files.disk_sync import sync_content, sync_directory, watched
 from ledgermq.store.files.small_file import replace_file
+from tests.simulator.machine.disk import PAGE_SIZE, SECTOR_SIZE, Disk, Disks
 
 SEEDS = range(40)
 

@@ -20,13 +20,13 @@ from ledgermq.raft.messages import EntryId
 from ledgermq.raft.roles import led
 from ledgermq.raft.roles.node_state import NodeState
 from ledgermq.raft.roles.progress import Progress, ProgressMode
-from ledgermq.sim.runs.runs import FaultRun, LoneRun, RepeatRun, WitnessRun, run_seed
-from ledgermq.sim.runs.service_runs import ServiceRun
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.writer import led_run
 from ledgermq.writer.followed_run import FollowedRun
 from ledgermq.writer.led_run import LedRun
 from tests.sim.search import failures, find
+from tests.simulator.runs.runs import FaultRun, LoneRun, RepeatRun, WitnessRun, run_seed
+from tests.simulator.runs.service_runs import ServiceRun
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "3"))

@@ -10,10 +10,10 @@ from ledgermq.ipc.cursor_page import Role
 from ledgermq.model.config.settings import AckMode
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.raft.roles.node_state import WriterState
-from ledgermq.sim.machine.events import MS
-from ledgermq.sim.node import Node
-from ledgermq.sim.world import Shape, World
 from ledgermq.store.recovery.log_damage import LogDamage, damage_path, mark_damage
+from tests.simulator.machine.events import MS
+from tests.simulator.node import Node
+from tests.simulator.world import Shape, World
 
 STEP_NS = 20_000
 STEPS_MAX = 200_000

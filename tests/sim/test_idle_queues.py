@@ -9,9 +9,9 @@ import pytest
 
 from ledgermq.dispatcher.dispatcher import EndTable
 from ledgermq.raft_node.shipping.file_receiver import FileReceiver
-from ledgermq.sim.runs.idle_queues import run_idle_seed
 from ledgermq.store.queues.queue_files import QueueFiles
 from ledgermq.writer.retention import log_survey
+from tests.simulator.runs.idle_queues import run_idle_seed
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ def retention_waits_for_no_table(patch: Patch) -> None:
 def test_every_message_has_the_next_number_of_its_queue(seed: int) -> None:
     failure, run = run_idle_seed(seed)
 
-    assert failure == "", f"again: python -m ledgermq.sim --idle --seed {seed} --trace"
+    assert failure == "", f"again: python -m tests.simulator --idle --seed {seed} --trace"
     assert run.deleted > 0
 
 

@@ -12,13 +12,13 @@ import pytest
 from ledgermq.formats.kernels import kernel
 from ledgermq.formats.kernels.kernel import SteadyLine
 from ledgermq.raft.core import RaftCore
-from ledgermq.sim.machine import compared_line
-from ledgermq.sim.machine.compared_line import STEADY, ComparedLine
-from ledgermq.sim.machine.network import Network
-from ledgermq.sim.node import Node
-from ledgermq.sim.runs.runs import run_seed
 from tests.raft_group.runs import failure
 from tests.sim.search import find
+from tests.simulator.machine import compared_line
+from tests.simulator.machine.compared_line import STEADY, ComparedLine
+from tests.simulator.machine.network import Network
+from tests.simulator.node import Node
+from tests.simulator.runs.runs import run_seed
 
 SEEDS = 200
 NAME = "ledgermq.formats.kernels._steady"

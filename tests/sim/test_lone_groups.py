@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from ledgermq.sim.runs.runs import LoneRun, run_seed
 from tests.sim.search import failures
+from tests.simulator.runs.runs import LoneRun, run_seed
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "6"))

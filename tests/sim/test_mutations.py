@@ -18,7 +18,6 @@ from ledgermq.raft_node import term_file
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_process import RaftWorker
 from ledgermq.raft_node.term_file import TermFile
-from ledgermq.sim.runs.runs import FaultRun, LoneRun, run_seed
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.recovery import recovery
 from ledgermq.writer.log.flusher import FlushRule
@@ -30,6 +29,7 @@ from tests.raft_group.mutations import (
     shorter_logs_get_votes,
 )
 from tests.sim.search import find
+from tests.simulator.runs.runs import FaultRun, LoneRun, run_seed
 
 SEEDS = 500
 

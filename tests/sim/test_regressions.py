@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import CorruptLogError
-from ledgermq.sim.runs.runs import run_seed
+from tests.simulator.runs.runs import run_seed
 from tests.unit.store.test_recovery import DURABLE, recover, write_log
 
 PAGE_SIZE = 4_096

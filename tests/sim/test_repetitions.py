@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from ledgermq.sim.runs.runs import RepeatRun, run_seed
 from ledgermq.writer.duplicates.missing_records import EarlierAttempts
 from tests.sim.search import failures, find
+from tests.simulator.runs.runs import RepeatRun, run_seed
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "8"))

@@ -20,13 +20,13 @@ from ledgermq.rules.messages.half_table import HalfTable
 from ledgermq.rules.messages.timer_index import TimerIndex, Watermark
 from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.tables.share_queue import ShareQueue
-from ledgermq.sim.runs.runs import run_seed
-from ledgermq.sim.runs.service_runs import ServiceRun
 from ledgermq.verbs.shares import DONE
 from ledgermq.writer.duplicates import missing_records
 from ledgermq.writer.duplicates.unique_ids import Deduplication
 from ledgermq.writer.writer import WriterWorker
 from tests.sim.search import find
+from tests.simulator.runs.runs import run_seed
+from tests.simulator.runs.service_runs import ServiceRun
 
 SEEDS = 120
 

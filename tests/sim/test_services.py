@@ -1,7 +1,7 @@
 """Groups with brokers under random faults: what the services promise, whatever dies when.
 
 ``LEDGERMQ_SEEDS=2000 python -m pytest tests/sim`` looks at more seeds, and
-``LEDGERMQ_FIRST_SEED=547`` begins there. Without pytest: ``python -m ledgermq.sim --services``.
+``LEDGERMQ_FIRST_SEED=547`` begins there. Without pytest: ``python -m tests.simulator --services``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import partial
 
 import pytest
 
-from ledgermq.sim.runs.runs import run_seed
-from ledgermq.sim.runs.service_runs import ServiceRun
 from tests.sim.search import failures
+from tests.simulator.runs.runs import run_seed
+from tests.simulator.runs.service_runs import ServiceRun
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "4"))

@@ -1,7 +1,7 @@
 """Groups of real nodes under random faults: a failing seed is repeated by its number.
 
 ``LEDGERMQ_SEEDS=2000 python -m pytest tests/sim`` looks at more of them, and
-``LEDGERMQ_FIRST_SEED=547`` begins there. Without pytest: ``python -m ledgermq.sim``.
+``LEDGERMQ_FIRST_SEED=547`` begins there. Without pytest: ``python -m tests.simulator``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 
 import pytest
 
-from ledgermq.sim.__main__ import main
-from ledgermq.sim.runs.runs import run_seed
 from tests.sim.search import failures
+from tests.simulator.__main__ import main
+from tests.simulator.runs.runs import run_seed
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "12"))
@@ -73,7 +73,7 @@ def test_the_command_says_how_to_repeat_what_failed(
     assert status == 1
     assert summary.startswith("seeds=2 failures=")
     assert lines
-    assert all("again: python -m ledgermq.sim --seed" in line for line in lines)
+    assert all("again: python -m tests.simulator --seed" in line for line in lines)
 
 
 @pytest.mark.slow

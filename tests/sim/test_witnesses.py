@@ -14,8 +14,6 @@ from functools import partial
 import pytest
 
 from ledgermq.raft_node import term_file
-from ledgermq.sim.__main__ import main
-from ledgermq.sim.runs.runs import WitnessRun, run_seed
 from tests.raft_group.mutations import (
     it_counts_as_one_that_holds_bodies,
     it_is_always_leant_on,
@@ -23,6 +21,8 @@ from tests.raft_group.mutations import (
     it_votes_for_shorter_logs,
 )
 from tests.sim.search import failures, find
+from tests.simulator.__main__ import main
+from tests.simulator.runs.runs import WitnessRun, run_seed
 
 FIRST = int(os.environ.get("LEDGERMQ_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("LEDGERMQ_SEEDS", "8"))

@@ -19,9 +19,8 @@ from ledgermq.client import Producer
 from ledgermq.formats.records.body_compression import plain_body
 from ledgermq.model.errors import ConfigError, StoreLockedError
 from ledgermq.pipeline.archive.folder_store import FolderStore
-from ledgermq.pipeline.archive.replay_job import ReplayOutcome, replay
+from ledgermq.pipeline.archive.replay_job import NOT_REPLAYED, ReplayOutcome, replay
 from ledgermq.pipeline.archive.replay_layout import ORIGIN, ReplayChoice
-from ledgermq.pipeline.archive.replay_writer import NOT_REPLAYED
 from ledgermq.store.store_view import StoreView
 from tests.process.conftest import Node, wait_until
 from tests.suite.patience import PATIENCE_S

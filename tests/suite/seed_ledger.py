@@ -30,12 +30,12 @@ PRODUCT = ROOT / "ledgermq"
 VERSION_FILE = PRODUCT / "__init__.py"
 """Has the version alone: a label that a release changes, and by which nothing is decided."""
 
-_GROUP = "from ledgermq.sim.runs.runs import run_seed as run\noptions['fed'] = None\n"
+_GROUP = "from tests.simulator.runs.runs import run_seed as run\noptions['fed'] = None\n"
 
 
 def _made(name: str, module: str = "runs") -> str:
     """Runs of this class."""
-    return f"{_GROUP}from ledgermq.sim.runs.{module} import {name}\noptions['make'] = {name}\n"
+    return f"{_GROUP}from tests.simulator.runs.{module} import {name}\noptions['make'] = {name}\n"
 
 
 KINDS = {
@@ -46,9 +46,9 @@ KINDS = {
     "lone": _made("LoneRun"),
     "repeat": _made("RepeatRun"),
     "witness": _made("WitnessRun"),
-    "cluster": "from ledgermq.sim.cluster.cluster_run import run_cluster_seed as run\n",
+    "cluster": "from tests.simulator.cluster.cluster_run import run_cluster_seed as run\n",
 }
-"""By the word of ``python -m ledgermq.sim``, which for the first is none: what a run takes."""
+"""By the word of ``python -m tests.simulator``, which for the first is none: what a run takes."""
 
 IDLE = dict.fromkeys(("plain", "spoil", "fed", "lone", "repeat"), ("broker", "dispatcher"))
 """Packages that are loaded with a node, and of which nothing runs where a group has no readers:
@@ -66,7 +66,7 @@ import sys
 for seed in range(int(sys.argv[1])):
     run(seed, **options)
 for name, module in sys.modules.items():
-    if name.partition(".")[0] == "ledgermq":
+    if name.partition(".")[0] == "ledgermq" or name.startswith("tests.simulator"):
         print("loaded", module.__file__)
 """
 
@@ -95,7 +95,7 @@ def keep(kind: str, passed: Passed) -> None:
 
 
 def sources_of(kind: str) -> str:
-    """A digest of the modules of the product that runs of this kind load.
+    """A digest of the modules of the product and of the simulator that runs of this kind load.
 
     Raises:
         SeedFailedError: one of these runs failed.
@@ -112,7 +112,7 @@ def sources_of(kind: str) -> str:
     sources = {path for path in sources if not any(path.is_relative_to(one) for one in idle)}
     digest = hashlib.sha256()
     for path in sorted(sources):
-        digest.update(f"{path.relative_to(PRODUCT)}\n".encode() + path.read_bytes())
+        digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
 
@@ -142,7 +142,7 @@ def run_left(kind: str, wanted: int) -> Passed:
 
 def _chunk(kind: str, seed: int) -> str:
     words = ["--seed", str(seed), "--count", str(CHUNK), *_words(kind)]
-    return _run([sys.executable, "-m", "ledgermq.sim", *words])
+    return _run([sys.executable, "-m", "tests.simulator", *words])
 
 
 def _words(kind: str) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq import broker, dispatcher, raft
-from ledgermq.sim.runs.runs import run_seed
+from tests.simulator.runs.runs import run_seed
 from tests.suite import seed_ledger
 from tests.suite.seed_ledger import Passed
 

@@ -20,11 +20,11 @@ from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError, St
 from ledgermq.pipeline.archive import archive_writer
 from ledgermq.pipeline.archive.archive_layout import day_of
 from ledgermq.pipeline.columns.message_schema import COLUMNS
-from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.pipeline.tables import iceberg_table, table_catalog, table_columns
 from tests import small_store
+from tests.row_batches import batches_of
 from tests.small_store import BEGIN_MS, write_store
 from tests.tables.lake import NAME, Lake, by_place, places, seen_by_duck
 from tests.unit.store import records

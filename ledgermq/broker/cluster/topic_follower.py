@@ -25,7 +25,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.features import LEVEL_OF_SPREAD
 from ledgermq.rules.cluster.numbered_rows import Point
 from ledgermq.rules.cluster.topic_rows import TOPIC_KIND
-from ledgermq.rules.messages.topic_shares import plan_followed
+from ledgermq.rules.messages.topic_plans import plan_followed
 from ledgermq.rules.state.cluster_copy import FILE
 from ledgermq.rules.tables.table_changes import TopicSet
 from ledgermq.rules.tables.topics import Topic

@@ -32,8 +32,7 @@ from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, dead_letter_to
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.messages.retries import check_writable, first_topic, replay
 from ledgermq.rules.tables.groups import check_group_name
-from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved
-from ledgermq.rules.tables.replayed import Replayed
+from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, GROUP_SIZE_MAX, Moved, Replayed
 from ledgermq.verbs.dead_letters import ReplayDeadLetters, ShowDeadLetters
 
 

@@ -111,11 +111,6 @@ class AnswersOnWay:
         self._answers: dict[OwnClient, deque[_Answer]] = {}
         self._sizes: dict[OwnClient, int] = {}
 
-    @property
-    def slow_clients(self) -> int:
-        """How many have not read all that they were given, as far as was looked."""
-        return len(self._answers)
-
     def add(self, client: OwnClient, tracker: Tracker, size: int) -> None:
         """An answer of ``size`` bytes was handed to the socket."""
         self._answers.setdefault(client, deque()).append(_Answer(tracker, size))

@@ -2,30 +2,372 @@
 
 ``docs/operating/several-groups.md`` tells how they are used. Exit status: 0 done; 1 refused, or the
 command line; 2 the root key's file.
+
+Exit status: 0 done; 1 refused, the command line, or something was left when the time was over.
+
+The home is asked for nothing of it (docs/decisions/0087).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.cli.clusters.drain_verbs import add_drain, leave_cluster, remove_group
-from ledgermq.cli.clusters.home_verbs import add_move_home
 from ledgermq.cli.node_options import NAME
 from ledgermq.cli.node_verbs import asks, confirm
 from ledgermq.cli.output import print_table, tell
 from ledgermq.client.admin.broker_admins import ClusterAdmin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
-from ledgermq.model.errors import ConfigError
+from ledgermq.client.core.questions import PERMIT_WRITE, all_pages, ask, asking
+from ledgermq.client.core.requests import Steps
+from ledgermq.model.errors import (
+    BusyError,
+    ConfigError,
+    NotLeaderError,
+    TimedOutError,
+    TopicUnknownError,
+)
+from ledgermq.model.names.group_topics import retry_topic
 from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.json_objects import decoded, encoded
 from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
 from ledgermq.sessions.keys.root_key import RootKey, new_root_key, read_root_key, write_root_key
-from ledgermq.verbs.clusters import ClusterView
+from ledgermq.verbs.answers import integer, rows
+from ledgermq.verbs.clusters import ClusterView, OwnTopic, ShowRemains
+from ledgermq.verbs.dead_letters import ShowDeadLetters
+from ledgermq.verbs.groups import GroupRow, ListGroups, ShowLag
+from ledgermq.verbs.topics import AlterTopic
+
+
+class Remains(NamedTuple):
+    """What keeps a group from being drained.
+
+    Attributes:
+        group: the group of the cluster.
+        open: how many topics take messages.
+        own: some of them that are the group's own.
+        is_known: what takes messages knows the topics as they are.
+        timers, delayed, half_messages: messages that wait for a time, and for their transaction.
+        packs: parts of batches of Spark's sink that are committed, and on their way to topics.
+        lags: messages that consumer groups have not consumed, by group.
+        dead_letters: those that were not replayed, by consumer group.
+    """
+
+    group: str
+    open: int
+    own: list[OwnTopic]
+    is_known: bool
+    timers: int
+    delayed: int
+    half_messages: int
+    packs: int
+    lags: Mapping[str, int]
+    dead_letters: Mapping[str, int]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Each as a text; none: the group is drained."""
+        counts = {
+            "topics that take messages": self.open,
+            "timers": self.timers,
+            "delayed messages": self.delayed,
+            "messages of open transactions": self.half_messages,
+            "parts of batches of a sink": self.packs,
+        }
+        found = [f"{count:,} {what}" for what, count in counts.items() if count]
+        found += [f"{count:,} messages for {group}" for group, count in self.lags.items()]
+        found += [
+            f"{count:,} dead letters of {group}" for group, count in self.dead_letters.items()
+        ]
+        return found if found or self.is_known else ["a writer that does not know its topics yet"]
+
+
+def remains() -> Steps[Remains]:
+    """What is left in the group that is asked.
+
+    Raises:
+        NoPermissionError: this client is no admin there.
+        BusyError: it cannot be told at this moment.
+    """
+    told = yield from asking(ShowRemains())
+    sinks = yield from ask("sinks")
+    groups = yield from all_pages(ListGroups, lambda row: row.group)
+    lags, dead_letters = {}, {}
+    for group in (one for one in groups if not one.system):
+        lags[group.group] = yield from _lag(group)
+        queues = yield from asking(ShowDeadLetters(group.group))
+        dead_letters[group.group] = sum(one.end - one.begin - one.replayed_count for one in queues)
+    return Remains(
+        *told,
+        sum(rows(sinks, "sinks", lambda row: integer(row, "packs_left"))),
+        {group: lag for group, lag in lags.items() if lag},
+        {group: count for group, count in dead_letters.items() if count},
+    )
+
+
+def close_topic(own: OwnTopic) -> Steps[None]:
+    """A topic of the group's own takes no messages any more.
+
+    Raises:
+        NoPermissionError: this client is no admin there.
+    """
+    yield from asking(AlterTopic(own.topic, perm=own.perm & ~PERMIT_WRITE))
+
+
+def _lag(group: GroupRow) -> Steps[int]:
+    """In all topics that it has consumed, and in that of what it has sent back."""
+    found = yield from asking(ShowLag(group.group))
+    own = retry_topic(group.group)
+    if own not in group.topics:
+        with suppress(TopicUnknownError):
+            found += yield from asking(ShowLag(group.group, own))
+    return sum(one.lag for one in found)
+
+
+DRAIN_LOOK_S = 1.0
+
+LOOKS = 2
+"""Looks in a row at which nothing is left: what was taken in the moment in which the topics were
+closed may come behind the first look."""
+
+WAIT_S = 3_600
+
+
+def add_drain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``drain``."""
+    drain = commands.add_parser(
+        "drain",
+        help="close this group for producers, and have it leave once all is consumed",
+        description="Is asked of the group, which is not the home. It leaves the cluster when no"
+        " consumer group lags, and no timer, delayed message, open transaction, batch of a sink or"
+        " dead letter is left in it. What was broken off may be asked again.",
+    )
+    drain.add_argument("group", metavar="GROUP", help="the group, so that it is no other one")
+    drain.add_argument("--home", metavar="ADDRESS", required=True, help="nodes of the home")
+    drain.add_argument(
+        "--wait",
+        type=float,
+        default=WAIT_S,
+        metavar="SECONDS",
+        help=f"then say what is left, and leave it closed (default: {WAIT_S:,})",
+    )
+    drain.add_argument(
+        "--undo",
+        action="store_true",
+        help="open its share of topics over groups; its own topics are opened by `topic alter`",
+    )
+    drain.add_argument(
+        "--leave-dead-letters", action="store_true", help="they are no reason to wait"
+    )
+    drain.add_argument("--yes", action="store_true", help="do not ask")
+    asks(drain, connect_broker, _drain)
+
+
+def _drain(broker: Broker, arguments: argparse.Namespace) -> int:
+    admin, group = ClusterAdmin(broker), arguments.group
+    found = admin.cluster()
+    own = admin.own_name() if found is None else found.group
+    if own != group:
+        raise ConfigError("ask the group that is to be drained: --address", group=group, asked=own)
+    if found is None:
+        return _is_gone(arguments)
+    if found.home == group and not arguments.undo:
+        raise ConfigError("the home itself is not drained: `ledgermq cluster move-home` first")
+    confirm(arguments, f"{'open' if arguments.undo else 'drain'} the group {group}")
+    with connect_broker(arguments.home, name=NAME, timeout_s=arguments.timeout) as link:
+        home = ClusterAdmin(link)
+        if arguments.undo:
+            _set_phase(home, group, is_open=True)
+            return tell(arguments, {"opened": group}, f"{group}: open")
+        _empty(broker, home, arguments)
+        remove_group(home, group)
+    leave_cluster(admin)
+    text = f"{group} is drained, and belongs to no cluster any more"
+    return tell(arguments, {"drained": group, "before": False}, text)
+
+
+def _is_gone(arguments: argparse.Namespace) -> int:
+    """The group belongs to no cluster: as it does when a drain is asked for again that was done."""
+    group = arguments.group
+    if arguments.undo:
+        raise ConfigError("group belongs to no cluster: it has no share to open", group=group)
+    with connect_broker(arguments.home, name=NAME, timeout_s=arguments.timeout) as link:
+        if _is_in(ClusterAdmin(link), group):
+            raise ConfigError(
+                "group belongs to no cluster, but the home has it in its list: `ledgermq cluster"
+                " remove`, or `ledgermq cluster join` first",
+                group=group,
+            )
+    text = f"{group} belongs to no cluster: nothing is left to do"
+    return tell(arguments, {"drained": group, "before": True}, text)
+
+
+def remove_group(home: ClusterAdmin, group: str) -> None:
+    """Have no such group in the cluster of ``home``, which may have none already.
+
+    Raises:
+        LedgerError: as from ``ClusterAdmin.remove_group``.
+    """
+    if not _is_in(home, group):
+        # This was broken off just before the group left.
+        return
+    try:
+        home.remove_group(group)
+    except ConfigError:
+        # It is asked again when an answer is lost, and then of a home that has done it.
+        if _is_in(home, group):
+            raise
+
+
+def leave_cluster(admin: ClusterAdmin) -> None:
+    """Have the group belong to no cluster, also where the answer to that is lost.
+
+    Raises:
+        LedgerError: as from ``ClusterAdmin.leave``.
+    """
+    try:
+        admin.leave()
+    except ConfigError:
+        if admin.cluster() is not None:
+            raise
+
+
+def _set_phase(home: ClusterAdmin, group: str, *, is_open: bool) -> None:
+    while home.set_group_phase(group, is_open=is_open).left:
+        pass
+
+
+def _is_in(home: ClusterAdmin, group: str) -> bool:
+    found = home.cluster()
+    return found is not None and any(one.group == group for one in found.groups)
+
+
+def _empty(broker: Broker, home: ClusterAdmin, arguments: argparse.Namespace) -> None:
+    """Close what takes messages, and wait until nothing is left."""
+    deadline = time.monotonic() + arguments.wait
+    looks, told = 0, ""
+    while True:
+        if _is_in(home, arguments.group):
+            _set_phase(home, arguments.group, is_open=False)
+        reasons = _reasons(broker, arguments)
+        looks = 0 if reasons else looks + 1
+        if looks == LOOKS:
+            return
+        text = ", ".join(reasons)
+        if time.monotonic() >= deadline:
+            raise TimedOutError(
+                "group takes nothing any more, and is not drained yet: ask again, or --undo",
+                left=text[:1_000],
+                waited_s=arguments.wait,
+            )
+        if text and text != told:
+            told = text
+            print(f"left: {text}", file=sys.stderr)
+        time.sleep(DRAIN_LOOK_S)
+
+
+def _reasons(broker: Broker, arguments: argparse.Namespace) -> list[str]:
+    try:
+        left: Remains = broker.run(remains())
+    except (BusyError, NotLeaderError) as error:
+        return [str(error)]
+    for topic in left.own:
+        # One may be gone by now, or be the cluster's: the next look says so.
+        with suppress(TopicUnknownError, ConfigError, BusyError, NotLeaderError):
+            broker.run(close_topic(topic))
+    if arguments.leave_dead_letters:
+        left = left._replace(dead_letters={})
+    return left.reasons
+
+
+LOOK_AGAIN_S = 0.1
+
+
+def add_move_home(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``move-home``."""
+    move = commands.add_parser(
+        "move-home",
+        help="make another group of the cluster its home",
+        description="Is asked of the home, which hands its place over to a group that has all of"
+        " its rows. With --force it is asked of the group that is to be the home, when the one"
+        " before it is lost: what only that one had is lost with it.",
+    )
+    move.add_argument("group", metavar="GROUP", help="the group that is to be the home")
+    move.add_argument("--force", action="store_true", help="the home is lost: needs --root-key")
+    move.add_argument(
+        "--root-key", type=Path, metavar="FILE", help="what `cluster init` wrote, for --force"
+    )
+    move.add_argument("--yes", action="store_true", help="do not ask")
+    asks(move, connect_broker, _move)
+
+
+def _move(broker: Broker, arguments: argparse.Namespace) -> int:
+    if arguments.force != (arguments.root_key is not None):
+        raise ConfigError("--force and --root-key FILE belong together: the root key certifies")
+    admin = ClusterAdmin(broker)
+    found = admin.cluster()
+    if found is None:
+        raise ConfigError("group belongs to no cluster")
+    moved = _force(admin, found, arguments) if arguments.force else _hand_over(admin, arguments)
+    document = {"cluster": moved.cluster, "home": moved.home, "epoch": moved.epoch}
+    return tell(arguments, document, f"{moved.home} is the home of cluster {moved.cluster}")
+
+
+def _hand_over(admin: ClusterAdmin, arguments: argparse.Namespace) -> ClusterView:
+    """What the home says once the next one has told it that it goes on."""
+    group = arguments.group
+    confirm(arguments, f"make {group} the home of the cluster")
+    deadline = time.monotonic() + arguments.timeout
+    found = admin.hand_over(group)
+    while found.rows_rank != found.rank:
+        if time.monotonic() >= deadline:
+            raise TimedOutError(
+                "the home has handed its place over, and the next one has not told yet that it goes"
+                " on: see `ledgermq cluster status` there",
+                home=found.home,
+                failure=found.failure,
+                waited_s=arguments.timeout,
+            )
+        time.sleep(LOOK_AGAIN_S)
+        found = admin.cluster() or found
+    return found
+
+
+def _force(admin: ClusterAdmin, found: ClusterView, arguments: argparse.Namespace) -> ClusterView:
+    path: Path = arguments.root_key
+    root, own = read_root_key(path), admin.own_key()
+    if root is None:
+        raise ConfigError("root key does not exist", file=str(path))
+    if root.cluster != found.cluster or encoded(SigningKey(root.secret).public) != found.root:
+        raise ConfigError(
+            "root key is another cluster's",
+            file=str(path),
+            cluster=root.cluster,
+            this_cluster=found.cluster,
+        )
+    if own.group != arguments.group:
+        raise ConfigError(
+            "ask the group that is to be the home: --address",
+            group=arguments.group,
+            asked=own.group,
+        )
+    if found.is_home and found.by_root and (root.epoch, root.home) == (found.epoch, own.group):
+        return found
+    confirm(arguments, f"make {own.group} the home, and lose what the one before it had alone")
+    signed = RootKey(root.cluster, root.secret, max(root.epoch, found.epoch) + 1, own.group)
+    key = decoded(own.key, size_max=PUBLIC_SIZE)
+    wanted = Certificate(root.cluster, signed.epoch, True, own.group, key, found.number, b"")
+    # Before anybody has the certificate: no other home is ever certified with this epoch.
+    write_root_key(path, signed)
+    return admin.take_over([encoded(certify(SigningKey(root.secret), wanted).signed)])
+
 
 TICKET_SIZE_MAX = 256 * 1024
 NONE = (

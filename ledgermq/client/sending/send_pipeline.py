@@ -106,7 +106,6 @@ class SendPipeline:
         self.options = options
         self.unanswered_bytes = 0
         self.callbacks: list[AnyFuture] = []
-        self.resent_count = 0
         self.refused_count = 0
         self._form_of: Welcome | None = None
         self._form: Form | None = None
@@ -464,7 +463,6 @@ class SendPipeline:
             frame.first_position = min(frame.first_position, self.link.position)
             self._has_to_resume = False
             self._ready.popleft()
-            self.resent_count += frame.attempts > 0
             frame.attempts += 1
             self._in_flight[request_id] = frame
             self._in_flight_bytes += frame.size

@@ -5,8 +5,8 @@ Cython in pure-Python mode, as ``_stamp`` is. It has no state of the consensus: 
 the core's own (``raft.roles.node_state``), which the long way through the core works on, too, so
 that there is nothing that could differ between the two. What it does with an event is what the core
 does with it, rule for rule; the simulator compares both after each event
-(``sim.machine.compared_line``). An event that is not of the steady state is left to the core, with
-nothing changed.
+(``tests/simulator/machine/compared_line.py``). An event that is not of the steady state is left to
+the core, with nothing changed.
 
 Messages are those of ``raft.message_codec``: an append of one run without memberships, a heartbeat,
 and a reply without a tail.

@@ -1,23 +1,35 @@
-"""The console: its addresses, who may open them, and what becomes of forms and refusals."""
+"""The console: its addresses, who may open them, and what becomes of forms and refusals.
+
+The documentation is in one archive, which ``packaging/make-site.sh`` makes. Its pages have a few
+scripts within them, which turn their colours and open their search; a page may run those alone, by
+their digests.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
+import logging
+import re
 import time
+import zipfile
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
+from mimetypes import guess_type
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from ledgermq.hosts.address_share import share_of
 from ledgermq.ipc.counters import Counts, ObserverCounter
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.config.settings import Settings
@@ -33,6 +45,7 @@ from ledgermq.model.errors import (
     StorageError,
     TopicUnknownError,
 )
+from ledgermq.observer.callers import ANYBODY, HttpCaller, account_of, check_host
 from ledgermq.observer.console import documents, message_pages
 from ledgermq.observer.console.access_pages import ACCESS_PAGES
 from ledgermq.observer.console.group_finding import silence_words
@@ -41,18 +54,214 @@ from ledgermq.observer.console.happenings import Happenings
 from ledgermq.observer.console.history import SAMPLE_S, History, Kept
 from ledgermq.observer.console.node_pages import NodePages, Seen
 from ledgermq.observer.console.rendering import FOLDER, HEADERS, Rendering
-from ledgermq.observer.console.sign_in import SignIn, is_anybody, is_from_here
-from ledgermq.observer.console.site_files import FIRST_PAGE, SiteFiles
 from ledgermq.observer.console.tables import exported
 from ledgermq.observer.console.topic_pages import TopicPages
 from ledgermq.observer.console.views import ConsolePage, Field, Form, PageAsked, View, address
-from ledgermq.observer.console.visits import Visit
+from ledgermq.observer.console.visits import LIFETIME_S, Attempts, Visit, Visits, proof_of
 from ledgermq.observer.health_source import HealthSource
 from ledgermq.observer.inquiries.inquirer import Sources
 from ledgermq.observer.metrics.lag_survey import Counted
 from ledgermq.observer.metrics.scrapes import Scrapes
 from ledgermq.observer.pages import Pages
 from ledgermq.process.node_status import Health
+from ledgermq.wire.session import ANY_USER
+
+logger = logging.getLogger(__name__)
+
+SecretOf = Callable[[str], Awaitable[str]]
+"""The secret of a user of the node's; empty: there is none of that name, or it has none."""
+
+_NOBODY: Final = "nobody has this secret, and comparing with it takes as long as with any other"
+
+
+class SignIn:
+    """Who asks for a page of the console.
+
+    A visit that was signed in is its caller; else a token of the request, the account at the unix
+    socket, or where no tokens are asked for anybody, who may look.
+    """
+
+    def __init__(
+        self, settings: Settings, pages: Pages, secret_of: SecretOf, *, has_tls: bool
+    ) -> None:
+        self.visits = Visits()
+        self._pages = pages
+        self._secret_of = secret_of
+        self._attempts = Attempts()
+        self._has_tls = has_tls
+        node = f"{settings.node.broker_name}\0{settings.node.self_id}\0{settings.listen.http}"
+        # Of its own for each node: browsers keep one cookie for all ports of a host.
+        mark = hashlib.sha256(node.encode()).hexdigest()[:8]
+        self.cookie = f"{'__Host-' if has_tls else ''}ledgermq-{mark}"
+
+    async def find(self, request: Request) -> tuple[HttpCaller | None, Visit | None]:
+        """Who asks, and its visit.
+
+        Raises:
+            NoPermissionError: a browser was led here under another machine's name.
+        LedgerError: it cannot be told now whether a user's secret is still the same.
+        """
+        visit = self.visits.find(request.cookies.get(self.cookie, ""))
+        if visit is not None and visit.is_signed_in:
+            if await self._is_current(visit):
+                return visit.caller, visit
+            self.visits.end(request.cookies[self.cookie])
+        caller = self._pages.caller(request)
+        if caller is None:
+            return None, None
+        if not self.needs_token or account_of(request) is not None:
+            # Its address, or its account, speaks for a browser: no other site may borrow that.
+            check_host(request)
+        if visit is not None and visit.caller == caller:
+            return caller, visit
+        return caller, None
+
+    def begin(self, caller: HttpCaller, shown: str, *, is_signed_in: bool) -> tuple[str, Visit]:
+        """A visit of ``caller``, who has shown a token or a secret, or nothing."""
+        return self.visits.begin(caller, proof_of(shown), is_signed_in=is_signed_in)
+
+    async def sign_in(self, request: Request, name: str, shown: str) -> str:
+        """The id of a new visit for a token, or with ``name`` for a user's secret.
+
+        Raises:
+            NoPermissionError: it is nobody's.
+            QuotaError: too many have failed, from there or under that name.
+        """
+        client = request.client
+        account = account_of(request)
+        where = account.name if account else share_of(client.host) if client else "unknown"
+        wait_s, attempt = self._attempts.begin(where, name)
+        if wait_s:
+            raise QuotaError("too many attempts to sign in have failed", wait_s=wait_s)
+        caller = await self._caller_with(name, shown)
+        if caller is None:
+            logger.warning("sign-in refused: user=%r from %s", name[:64], where)
+            raise NoPermissionError("nobody is known by that")
+        self._attempts.succeeded(where, name, attempt)
+        logger.info("signed in: %s from %s", caller.name, where)
+        return self.begin(caller, shown, is_signed_in=True)[0]
+
+    def keep(self, response: Response, visit_id: str) -> None:
+        """Have the browser keep a visit; empty: forget it."""
+        if visit_id:
+            response.set_cookie(
+                self.cookie,
+                visit_id,
+                max_age=LIFETIME_S,
+                httponly=True,
+                samesite="strict",
+                secure=self._has_tls,
+            )
+        else:
+            response.delete_cookie(
+                self.cookie, httponly=True, samesite="strict", secure=self._has_tls
+            )
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether nobody sees a page without having signed in."""
+        return self._pages.tokens is not None
+
+    async def _caller_with(self, name: str, shown: str) -> HttpCaller | None:
+        if not name:
+            tokens = self._pages.tokens
+            return None if tokens is None else tokens.caller_with(shown)
+        secret = await self._secret_of(name)
+        is_right = hmac.compare_digest(proof_of(secret or _NOBODY), proof_of(shown))
+        return HttpCaller(ANY_USER, name, name) if is_right and secret else None
+
+    async def _is_current(self, visit: Visit) -> bool:
+        """Whether what was shown still opens: the token is in the file, the secret is theirs."""
+        caller = visit.caller
+        tokens = self._pages.tokens
+        if tokens is not None and tokens.caller_of_digest(visit.proof) == caller:
+            return True
+        if caller.kind != ANY_USER or caller.name != caller.user:
+            return False
+        secret = await self._secret_of(caller.user)
+        return bool(secret) and hmac.compare_digest(proof_of(secret), visit.proof)
+
+
+def is_from_here(request: Request) -> bool:
+    """Whether the browser says that a form was sent by a page of this origin; true for programs,
+    which say nothing.
+    """
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "same-origin"
+    origin = request.headers.get("origin")
+    return origin is None or origin.partition("://")[2] == request.headers.get("host", "")
+
+
+def is_anybody(caller: HttpCaller) -> bool:
+    """Whether only its address admits it."""
+    return caller == ANYBODY
+
+
+_INSTALLED = FOLDER / "site.zip"
+SITE = _INSTALLED if _INSTALLED.is_file() else FOLDER.parents[2] / "build" / "site" / "site.zip"
+"""The archive: beside this module where it is installed; a checkout has that of ``make site``."""
+
+KEPT_S = 600
+"""A browser asks for a file again after so long."""
+
+FIRST_PAGE = "index.html"
+CONTENT_MAX = 16 << 20
+"""Bytes of a file; none of the site has a quarter of that."""
+
+_SCRIPT = re.compile(rb"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL)
+_POLICY = (
+    "default-src 'none'; script-src 'self' {scripts}; worker-src 'self'; connect-src 'self';"
+    " style-src 'self' 'unsafe-inline'; img-src 'self' data:; form-action 'none'; base-uri 'none';"
+    " frame-ancestors 'none'"
+)
+
+
+class SiteFile(NamedTuple):
+    """A file of the site as it is sent."""
+
+    content: bytes
+    media_type: str
+    headers: Mapping[str, str]
+
+
+class SiteFiles:
+    """The files of an archive; a blocking reader."""
+
+    def __init__(self, archive: Path = SITE) -> None:
+        """Look whether there is one; a node is as good without it."""
+        self._archive = archive
+        self.is_there = archive.is_file()
+        self.read = lru_cache(8)(self._read)
+
+    def _read(self, name: str) -> SiteFile | None:
+        """The file of that name; None: there is none, or no archive.
+
+        Raises:
+            StorageError: the archive cannot be read, or is another one than it was.
+        """
+        if not self.is_there:
+            return None
+        try:
+            with zipfile.ZipFile(self._archive) as archive:
+                info = archive.NameToInfo.get(name)
+                if info is None or info.is_dir() or info.file_size > CONTENT_MAX:
+                    return None
+                content = archive.read(info)
+        except (OSError, zipfile.BadZipFile, EOFError) as error:
+            raise StorageError(
+                "documentation cannot be read", file=str(self._archive), reason=str(error)
+            ) from error
+        media_type = guess_type(name)[0] or "application/octet-stream"
+        digests = {
+            b64encode(hashlib.sha256(script).digest()).decode()
+            for script in (_SCRIPT.findall(content) if name.endswith(".html") else ())
+        }
+        scripts = " ".join(f"'sha256-{digest}'" for digest in sorted(digests))
+        policy = _POLICY.format(scripts=scripts)
+        kept = {"content-security-policy": policy, "cache-control": f"private, max-age={KEPT_S}"}
+        return SiteFile(content, media_type, {**HEADERS, **kept})
+
 
 FIELDS_MAX = 64
 """Most fields of one form."""

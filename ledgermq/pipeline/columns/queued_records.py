@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from ledgermq.formats.records.body_compression import PLAIN_SIZE_MAX
 from ledgermq.model.errors import CorruptLogError
@@ -28,19 +27,6 @@ class QueuedRecords(NamedTuple):
     numbers: Integers
 
 
-def batches_of(
-    parts: Iterable[QueuedRecords], columns: Sequence[str], wanted: RowFilter, *, inflate: bool
-) -> Iterator[pa.RecordBatch]:
-    """The rows of ``parts`` that are wanted.
-
-    Raises:
-        CorruptLogError: a record is not whole, or is no message of its queue.
-    """
-    for rows in wanted_rows(parts, wanted, inflate=inflate):
-        for part in rows.parts() if inflate else (rows,):
-            yield part.batch(columns)
-
-
 def wanted_rows(
     parts: Iterable[QueuedRecords],
     wanted: RowFilter,
@@ -48,7 +34,7 @@ def wanted_rows(
     inflate: bool,
     size_max: int = PLAIN_SIZE_MAX,
 ) -> Iterator[RecordColumns]:
-    """The same, of which no columns are made yet.
+    """Rows of ``parts`` that are wanted, of which no columns are made yet.
 
     Raises:
         CorruptLogError: a record is not whole, or is no message of its queue.
@@ -73,19 +59,6 @@ def columns_of(
     return rows
 
 
-def walked_batches(
-    parts: Iterable[RecordBlock], columns: Sequence[str], wanted: RowFilter, *, inflate: bool
-) -> Iterator[pa.RecordBatch]:
-    """The rows of records that no queue led to; those that never were in a queue are left out.
-
-    Raises:
-        CorruptLogError: a record is not whole.
-    """
-    for rows in walked_rows(parts, wanted, inflate=inflate):
-        for part in rows.parts() if inflate else (rows,):
-            yield part.batch(columns)
-
-
 def walked_rows(
     parts: Iterable[RecordBlock],
     wanted: RowFilter,
@@ -93,7 +66,8 @@ def walked_rows(
     inflate: bool,
     size_max: int = PLAIN_SIZE_MAX,
 ) -> Iterator[RecordColumns]:
-    """The same, of which no columns are made yet.
+    """Rows of records that no queue led to, of which no columns are made yet; those that never were
+    in a queue are left out.
 
     Raises:
         CorruptLogError: a record is not whole.

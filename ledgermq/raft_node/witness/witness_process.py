@@ -5,6 +5,21 @@ node. Beside what a leader wants known come the addresses of the group's members
 them can ask for a vote, and the feature level that is in force, so that nobody does who is too old.
 Both are kept in ``ROOT/ledgermq/told-group``: who leads when this process is started again may be
 one whom ``node.peers`` does not name.
+
+File of a witness without bodies: term, vote and last known entry, in two slots.
+
+Layout of ``ROOT/ledgermq/witness``, little-endian, two slots of 512 bytes (a sector each), written
+in turn, so that a torn write leaves the other one:
+
+    offset  size  field
+    0       4     magic ``LMQW``
+    4       4     version, 1
+    8       8     sequence: the slot with the larger one counts
+    16      8     term
+    24      32    node voted for, UTF-8, zero-padded; empty: none
+    56      8     term of the last known entry
+    64      8     index of that entry, signed; -1: none is known
+    72      4     CRC-32 of the bytes before
 """
 
 from __future__ import annotations
@@ -14,8 +29,10 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from struct import Struct
 from typing import Final
 
+from ledgermq.formats.digest import CRC, without_crc
 from ledgermq.ipc.counters import RaftCounter
 from ledgermq.ipc.cursor_page import Grant, Role
 from ledgermq.ipc.cursor_page import PublishedRole as PageRole
@@ -23,10 +40,10 @@ from ledgermq.ipc.loop import LOOK_AGAIN_MS, Pollable, StopFlag
 from ledgermq.ipc.page_slots import Proof
 from ledgermq.members.roster import ToldGroup, decode_group, keep_group, read_group
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import ConfigError, NotLeaderError, ProtocolError
+from ledgermq.model.errors import ConfigError, CorruptLogError, NotLeaderError, ProtocolError
 from ledgermq.model.events import Event
 from ledgermq.model.features import LEVEL, LEVEL_OF_BODILESS
-from ledgermq.model.ids import NodeId
+from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.process.control import PolledControl
 from ledgermq.process.environment import WorkerEnds
 from ledgermq.process.node import Surroundings
@@ -34,17 +51,110 @@ from ledgermq.process.store_kind import check_kind
 from ledgermq.process.worker_main import run_worker
 from ledgermq.raft.membership import Membership
 from ledgermq.raft.message_codec import decode_message, encode_message
-from ledgermq.raft.messages import Append, Attest
-from ledgermq.raft.roles.witness import WitnessCore, WitnessEffects, WitnessState
+from ledgermq.raft.messages import Append, Attest, EntryId
+from ledgermq.raft.roles.witness import KEEPS_NOTHING, WitnessCore, WitnessEffects, WitnessState
 from ledgermq.raft.status import witness_status
+from ledgermq.raft.term_slots import (
+    FILE_SIZE,
+    SLOT_SIZE,
+    VOTE_SIZE_MAX,
+    Stored,
+    hard_state_of,
+    newest_slot,
+    slot_of,
+)
 from ledgermq.raft.timing import TICK_NS
 from ledgermq.raft_node.peers.peer_group import PeerGroup
 from ledgermq.raft_node.peers.peers import Peers
 from ledgermq.raft_node.raft_control import AUDITED_VERBS, status_document
 from ledgermq.raft_node.raft_core import MESSAGES_PER_TURN_MAX, timing_of
-from ledgermq.raft_node.term_file import when_there_is_space
-from ledgermq.raft_node.witness.witness_file import WitnessFile
+from ledgermq.raft_node.term_file import SlotsFile, when_there_is_space
 from ledgermq.store.files.store_paths import StorePaths
+
+_SLOT = Struct("<4sIQQ32sQq")
+assert _SLOT.size + CRC.size <= SLOT_SIZE
+
+_MAGIC = b"LMQW"
+_VERSION = 1
+
+
+StoredWitness = Stored[WitnessState]
+
+
+class WitnessFile:
+    """Reads and writes what a witness keeps; owned by its raft process.
+
+    Attributes:
+        state: what is durable.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open ``path``, made if it is not there; what is found is durable then.
+
+        Raises:
+            StorageError: the operating system refused.
+            CorruptLogError: neither slot is whole: a vote by an older state could elect a leader
+                that lacks what was acknowledged.
+        """
+        self._slots = SlotsFile(path, FILE_SIZE, of="what this witness knows")
+        try:
+            stored = decode_slots(self._slots.content)
+        except CorruptLogError as error:
+            self._slots.close()
+            raise CorruptLogError(error.message, file=str(path)) from error
+        self._sequence, self.state = stored or StoredWitness(0, KEEPS_NOTHING)
+        if stored is not None:
+            # Who wrote it may have ended before it was synced.
+            self._write(stored)
+
+    def persist(self, state: WitnessState) -> None:
+        """Durable when this returns.
+
+        Raises:
+            StorageError: it is not, and nothing that depends on it may leave the node.
+        """
+        self._write(StoredWitness(self._sequence + 1, state))
+        self._sequence += 1
+        self.state = state
+
+    def close(self) -> None:
+        """Close the file."""
+        self._slots.close()
+
+    def _write(self, stored: StoredWitness) -> None:
+        self._slots.write(*encode_slot(*stored))
+
+
+def encode_slot(sequence: int, state: WitnessState) -> tuple[int, bytes]:
+    """Offset and bytes of the slot that ``state`` goes to as number ``sequence``."""
+    vote = (state.hard_state.vote or "").encode()
+    assert len(vote) <= VOTE_SIZE_MAX, state
+    last = state.last
+    body = _SLOT.pack(
+        _MAGIC, _VERSION, sequence, state.hard_state.term, vote, last.term, last.index
+    )
+    return slot_of(sequence, body)
+
+
+def decode_slots(content: bytes) -> StoredWitness | None:
+    """The newest whole slot; None for a file that was never written.
+
+    Raises:
+        CorruptLogError: neither slot is whole.
+    """
+    return newest_slot(content, _decode_slot, said="what this witness knows")
+
+
+def _decode_slot(slot: bytes) -> StoredWitness | None:
+    body = without_crc(slot, _SLOT.size)
+    if body is None:
+        return None
+    magic, version, sequence, term, vote, last_term, last = _SLOT.unpack(body)
+    if (magic, version) != (_MAGIC, _VERSION):
+        return None
+    state = WitnessState(hard_state_of(term, vote), EntryId(Term(last_term), Index(last)))
+    return StoredWitness(sequence, state)
+
 
 logger = logging.getLogger(__name__)
 

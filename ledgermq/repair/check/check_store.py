@@ -3,29 +3,41 @@
 Plain, DLedger and upgraded stores of any size, of ours and of RocketMQ, stopped or copied while
 they ran. Of one that runs, what lies behind the committed end is not judged, and its derived files
 are compared up to where they were dispatched when the check began.
+
+RocketMQ puts a message into light queues besides its own: property ``INNER_MULTI_DISPATCH`` has
+their names, ``INNER_MULTI_QUEUE_OFFSET`` its number in each, both separated by commas
+(``MultiDispatch``, ``ConsumeQueue.multiDispatchLmqQueue``). No node reads or mends these queues, so
+all that is found is noted and nothing more.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ledgermq.formats.batch_unit import BATCH_FOLDER
+import numpy as np
+
+from ledgermq.formats.arrays import BATCH_UNIT, UNIT
+from ledgermq.formats.batch_unit import BATCH_FILE_SIZE, BATCH_FOLDER, Numbers, batch_numbers
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
 from ledgermq.formats.findings import FROM_PEER, Finding, Severity
 from ledgermq.formats.index_file import IndexHeader, IndexLayout, fresh_header
+from ledgermq.formats.java_hash import java_hash
+from ledgermq.formats.queue_unit import UNIT_SIZE
+from ledgermq.formats.records.message import INNER_BATCH, Message, decode_message
+from ledgermq.formats.records.properties import TAGS
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.ids import NO_INDEX
+from ledgermq.model.limits import DELAY_TOPIC
 from ledgermq.repair.check import check_files
-from ledgermq.repair.check.check_batches import check_batches
 from ledgermq.repair.check.check_index import (
     IndexSummary,
     IndexTask,
@@ -43,7 +55,6 @@ from ledgermq.repair.check.check_units import (
     queue_log_end,
 )
 from ledgermq.repair.check.file_family import FileFamily, FoundFile, derived, find_family, size_of
-from ledgermq.repair.check.foreign_queues import ForeignQueueTask, check_foreign_queue
 from ledgermq.repair.check.log_walk import (
     LogFileReport,
     LogFileTask,
@@ -66,8 +77,202 @@ from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues import dispatch_checkpoint
 from ledgermq.store.queues.batch_topics import batch_topics
+from ledgermq.store.queues.queue_end import (
+    CHUNK_UNITS,
+    PREFILL_SIZE,
+    QueueEnd,
+    file_starts,
+    find_end,
+    read_units,
+)
+from ledgermq.store.queues.queue_files import found_file_size
 from ledgermq.store.recovery import log_checkpoint
 from ledgermq.store.store_directory import dledger_folder, log_in, names_in, open_directory
+
+QUEUES = "INNER_MULTI_DISPATCH"
+OFFSETS = "INNER_MULTI_QUEUE_OFFSET"
+_SEPARATOR = ","
+_LEFT = "RocketMQ's queue, of no topic here: it is left alone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignQueueTask:
+    """One such queue, and the log whose messages its units point to.
+
+    Attributes:
+        queue: as of a topic's queue; no unit of it counts as right yet.
+        log: the parts of the log, the oldest first.
+    """
+
+    queue: QueueTask
+    log: Sequence[FileFamily]
+
+
+def check_foreign_queue(task: ForeignQueueTask) -> QueueReport:
+    """Look at all units of the queue, and at the message of each that the log still has."""
+    with ExitStack() as opened:
+        log = _Log(task.log, opened)
+        matched = [(at, at + 1) for at in _right_units(task.queue, log)]
+    report = check_queue(replace(task.queue, matched=matched))
+    report.findings = [
+        replace(one, severity=Severity.NOTE, remedy=_LEFT) for one in report.findings
+    ]
+    return report
+
+
+def is_unit_of(
+    message: Message, name: str, queue_id: int, offset: int, tags: int, *, any_tags: bool
+) -> bool:
+    """Whether the unit at ``offset`` of a queue is one that ``message`` has there.
+
+    Args:
+        any_tags: the code of the tags is not looked at, for it may be an address instead.
+    """
+    properties = message.parsed_properties()
+    if not (any_tags or message.topic == DELAY_TOPIC or tags == _tags_code(properties)):
+        return False
+    if (message.topic, message.queue_id, message.queue_offset) == (
+        name, queue_id, offset,
+    ):  # fmt: skip
+        return True
+    names = properties.get(QUEUES, "").split(_SEPARATOR)
+    offsets = properties.get(OFFSETS, "").split(_SEPARATOR)
+    # A light queue is always number 0.
+    return queue_id in (0, message.queue_id) and (name, str(offset)) in zip(
+        names, offsets, strict=False
+    )
+
+
+def _tags_code(properties: Mapping[str, str]) -> int:
+    tags = properties.get(TAGS)
+    return java_hash(tags) if tags else 0
+
+
+def _right_units(task: QueueTask, log: _Log) -> Iterator[int]:
+    """Queue offsets of the units that are of a message which says so."""
+    name, queue_id = task.folder.parent.name, int(task.folder.name)
+    family, _ = find_family(
+        task.folder, root=task.root, file_size=task.file_size, severity=Severity.NOTE, remedy=""
+    )
+    has_extensions = (task.root / "consumequeue_ext").is_dir()
+    for file in family.files:
+        try:
+            with open(file.path, "rb") as opened:
+                content = opened.read(file.size - file.size % UNIT_SIZE)
+        except FileNotFoundError:
+            # Deleted since, for the age of its messages.
+            continue
+        units = np.frombuffer(content[: len(content) // UNIT_SIZE * UNIT_SIZE], UNIT)
+        used = np.flatnonzero((units["size"] > 0) & (units["size"] != PREFILL_SIZE))
+        for at in used.tolist():
+            position, size, tags = units[at].item()
+            message = log.message_at(position, size)
+            offset = file.start // UNIT_SIZE + at
+            if message is not None and is_unit_of(
+                message, name, queue_id, offset, tags, any_tags=has_extensions
+            ):
+                yield offset
+
+
+class _Log:
+    """The files of a log, one of which is open: units of a queue ascend by position."""
+
+    def __init__(self, parts: Sequence[FileFamily], opened: ExitStack) -> None:
+        self._parts = parts
+        self._path = ""
+        self._fd: int | None = None
+        opened.callback(self._close)
+
+    def message_at(self, position: int, size: int) -> Message | None:
+        """The message there, of that size; None where there is none."""
+        for family in self._parts:
+            file = family.file_at(position)
+            fd = None if file is None else self._opened(file.path)
+            if file is None or fd is None:
+                continue
+            at = position - file.start
+            # A unit may say any size, and as much memory would be taken for it.
+            if size > file.size - at or os.pread(fd, 4, at) != size.to_bytes(4, "big"):
+                return None
+            try:
+                message = decode_message(memoryview(os.pread(fd, size, at)), check_crc=False)
+            except CorruptLogError:
+                return None
+            return message if message.physical_offset == position else None
+        return None
+
+    def _opened(self, path: str) -> int | None:
+        if path != self._path:
+            self._close()
+            # Deleted since, for the age of its messages.
+            with suppress(FileNotFoundError):
+                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._path = path
+        return self._fd
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd = None
+
+
+def check_batches(
+    root: Path, log: LogReader, ends: dict[tuple[str, int], int]
+) -> Iterator[Finding]:
+    """What is wrong with the queues of batches of the store in ``root``, one finding a queue.
+
+    Args:
+        ends: gets the queue offsets behind their last messages.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    folder = root / BATCH_FOLDER
+    file_size = found_file_size(folder) or BATCH_FILE_SIZE
+    for directory in queue_folders(folder):
+        name = directory.parent.name, int(directory.name)
+        try:
+            queue = find_end(directory, file_size, whole_below=None, unit=BATCH_UNIT)
+            _check(queue, log, name)
+        except CorruptLogError as error:
+            path = str(directory.relative_to(root))
+            yield derived(path, None, str(error))
+            continue
+        ends[name] = queue.next_offset
+
+
+def _check(queue: QueueEnd, log: LogReader, name: tuple[str, int]) -> None:
+    """Compare all units of a queue with the log, as far as it goes back.
+
+    Raises:
+        CorruptLogError: a unit is not that of a message of the queue.
+    """
+    for start in file_starts(Path(queue.directory), queue.file_size):
+        first = start // queue.unit.itemsize
+        for at in range(0, min(queue.units_per_file, queue.end - first), CHUNK_UNITS):
+            count = min(CHUNK_UNITS, queue.units_per_file - at, queue.end - first - at)
+            for unit in read_units(queue.path_of(start), at, count, queue.unit):
+                position, size = int(unit["position"]), int(unit["size"])
+                if not log.first <= position < log.end:
+                    continue
+                message = log.message_at(position, size, check_crc=False)
+                numbers = Numbers(int(unit["base"]), int(unit["count"]))
+                found = _numbers(message)
+                # RocketMQ's DLedger broker counts one message in each record.
+                is_right = numbers in {found, found._replace(messages=1)}
+                if (message.topic, message.queue_id) != name or not is_right:
+                    raise CorruptLogError(
+                        "unit points to no message of its queue",
+                        position=position,
+                        **numbers._asdict(),
+                    )
+
+
+def _numbers(message: Message) -> Numbers:
+    if message.sys_flag & INNER_BATCH:
+        return batch_numbers(message.parsed_properties(), message.queue_offset)
+    return Numbers(message.queue_offset, 1)
+
 
 _ALL = 1 << 62
 

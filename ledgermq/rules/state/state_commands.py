@@ -53,7 +53,7 @@ from ledgermq.rules.cluster.cluster_commands import ClusterCommand
 from ledgermq.rules.given_back import MessageGivenBack
 from ledgermq.rules.state import feature_table
 from ledgermq.rules.state.feature_table import check_known, level_told
-from ledgermq.rules.tables.documents import ROWS_PER_STEP, Steps, finish
+from ledgermq.rules.tables.documents import ROWS_PER_STEP, Steps
 from ledgermq.rules.tables.moves import Moved, MoveEnded, decode_move
 from ledgermq.rules.tables.queue_locks import read_lock
 from ledgermq.rules.tables.share_changes import (
@@ -164,11 +164,6 @@ def decode_command(body: bytes) -> StateCommand:
     return StateCommand(*_head(document), tuple(decoded), _follows(document.get("follows", [])))
 
 
-def encode_snapshot(snapshot: Snapshot) -> list[Part]:
-    """The parts of a snapshot, in the order in which they must stand in the log."""
-    return finish(encode_snapshot_in_steps(snapshot))
-
-
 def encode_snapshot_in_steps(snapshot: Snapshot) -> Steps[list[Part]]:
     """The parts of a snapshot, in the order in which they must stand in the log, made step by step:
     they are a second of work where there are 100,000 topics.
@@ -244,15 +239,6 @@ def decode_part(label: str, content: bytes) -> Part:
     if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise CorruptLogError("part of a snapshot without its number", part=label)
     return Part(int(number), int(count), content)
-
-
-def decode_snapshot(parts: Sequence[Part]) -> Snapshot:
-    """The snapshot of all its parts, in order.
-
-    Raises:
-        CorruptLogError: they are none.
-    """
-    return finish(decode_snapshot_in_steps(parts))
 
 
 def decode_snapshot_in_steps(parts: Sequence[Part]) -> Steps[Snapshot]:

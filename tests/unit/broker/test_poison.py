@@ -19,7 +19,7 @@ from ledgermq.broker.reading.poison_messages import PoisonMessages
 from ledgermq.broker.service import Mailbox
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import StateLog
-from ledgermq.broker.transactions.half_reader import HalfReader
+from ledgermq.broker.transactions.transaction_service import HalfReader
 from ledgermq.formats.records.delayed_message import delivered
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.formats.records.properties import (

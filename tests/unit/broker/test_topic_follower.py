@@ -10,8 +10,8 @@ import pytest
 
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import Call
+from ledgermq.broker.cluster.cluster_service import TopicRowCalls
 from ledgermq.broker.cluster.topic_follower import TOPICS_AT_ONCE, TopicFollower
-from ledgermq.broker.cluster.topic_row_calls import TopicRowCalls
 from ledgermq.broker.state.state_log import RETRY_MS
 from ledgermq.model.errors import BusyError, ConfigError, ProtocolError, TopicUnknownError
 from ledgermq.model.features import LEVEL_OF_SPREAD

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.cli.node.dev_nodes import TOKENS, NodeFolder, PortClaims, make_nodes
+from ledgermq.cli.node.dev_run import TOKENS, NodeFolder, PortClaims, make_nodes
 from ledgermq.model.errors import ConfigError
 
 

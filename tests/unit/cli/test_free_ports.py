@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 
-from ledgermq.cli.node.dev_nodes import LOOPBACK, PortClaims
+from ledgermq.cli.node.dev_run import LOOPBACK, PortClaims
 
 
 def test_a_claimed_port_is_nobody_elses_until_it_is_given_back() -> None:

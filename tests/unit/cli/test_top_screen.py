@@ -12,7 +12,7 @@ from ledgermq.cli.top.top_figures import (
     NodeFigures,
     OwnMirrorFigures,
 )
-from ledgermq.cli.top.top_screen import MIRRORS_MAX, Choice, screen
+from ledgermq.cli.top.top_live import MIRRORS_MAX, Choice, screen
 
 REASON = "no node answers: is it running, and may this user connect? " * 3
 

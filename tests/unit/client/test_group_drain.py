@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.client.admin.group_drain import Remains
+from ledgermq.cli.clusters.cluster_verbs import Remains
 
 NOTHING = Remains("b", 0, [], True, 0, 0, 0, 0, {}, {})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.client.admin.topic_drain import TopicRemains, UnfinishedMessages
+from ledgermq.cli.admin.strict_spread import TopicRemains, UnfinishedMessages
 
 CLOSED = TopicRemains(True, True, "", False, 4, 4, True, {"readers": 0})
 BY_NONE: list[str] = []

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import zmq
 
-from ledgermq.doctor import peer_checks as checked
+from ledgermq.doctor import examination as checked
+from ledgermq.doctor.examination import peer_checks, shake_hands
 from ledgermq.doctor.finding import Weight
-from ledgermq.doctor.peer_checks import peer_checks, shake_hands
 from ledgermq.members.peer_addresses import PeerAddress
 from ledgermq.model.ids import NodeId
 from ledgermq.raft_node.peers.peer_sockets import PeerGuard, open_inbox

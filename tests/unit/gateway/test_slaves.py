@@ -13,7 +13,7 @@ import pytest
 
 from ledgermq.daemon.children import STOP_ORDER, start_order
 from ledgermq.gateway.slaves.committed_log import CommittedLog, SentPart
-from ledgermq.gateway.slaves.slave_port import SlavePort
+from ledgermq.gateway.slaves.slave_process import SlavePort
 from ledgermq.ipc.counters import SlavesCounter
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.model.config.settings import Settings, SlavesSection

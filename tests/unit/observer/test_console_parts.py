@@ -15,7 +15,6 @@ from ledgermq.ipc.cursor_page import CursorPage, Grant, PublishedRole, Role
 from ledgermq.model.errors import ProtocolError, TimedOutError
 from ledgermq.model.ids import NodeId, Term
 from ledgermq.observer.callers import HttpCaller
-from ledgermq.observer.console.cluster_tables import cluster_table, health_of
 from ledgermq.observer.console.console import _local
 from ledgermq.observer.console.documents import (
     CONTENTS,
@@ -35,6 +34,7 @@ from ledgermq.observer.console.group_finding import (
 from ledgermq.observer.console.happenings import HAPPENINGS_MAX, Happenings
 from ledgermq.observer.console.history import SAMPLES, Courses, spark_of
 from ledgermq.observer.console.message_pages import LINES_SIZE_MAX, SHOWN_MAX, shown_body
+from ledgermq.observer.console.node_pages import cluster_table, health_of
 from ledgermq.observer.console.rendering import (
     FOLDER,
     Rendering,

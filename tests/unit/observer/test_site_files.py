@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.model.errors import StorageError
-from ledgermq.observer.console.site_files import SiteFiles
+from ledgermq.observer.console.console import SiteFiles
 
 PAGE = b"""<html><head><script src="a.js"></script><script>colours()</script></head>
 <body onclick="never()"><script id="__config" type="application/json">{"base": "."}</script></body>

@@ -20,7 +20,7 @@ from typing import Any
 
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.staging import SinkClient, StageWriter
-from ledgermq.pipeline.archive import replay_writer
+from ledgermq.pipeline.archive import replay_job
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.archive.replay_job import replay
 from ledgermq.pipeline.archive.replay_layout import ReplayChoice, ReplayFolder
@@ -70,8 +70,8 @@ def run(archive: str, nodes: str, topic: str, plan: list[str]) -> None:
 
 def main(archive: str, nodes: str, topic: str) -> None:
     """One process for each plan."""
-    replay_writer.BATCH_MESSAGES = 7
-    replay_writer.NOTE_EVERY = 60
+    replay_job.BATCH_MESSAGES = 7
+    replay_job.NOTE_EVERY = 60
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -18,10 +18,10 @@ from ledgermq.pipeline.archive.archive_folder import ArchiveFolder, check_archiv
 from ledgermq.pipeline.archive.archive_layout import day_of, day_text
 from ledgermq.pipeline.archive.folder_store import FolderStore
 from ledgermq.pipeline.columns.message_schema import COLUMNS
-from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.store.files.checked_document import read_document, write_document
+from tests.row_batches import batches_of
 from tests.small_store import BEGIN_MS, write_store
 from tests.unit.pipeline.archives import TasksHere, archived, places, visible_files, visible_rows
 

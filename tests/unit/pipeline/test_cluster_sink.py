@@ -20,7 +20,7 @@ from ledgermq.pipeline.sink.commit_plan import (
     drop_in_groups,
 )
 from ledgermq.pipeline.sink.sink_options import SinkOptions, parse_sink_options
-from ledgermq.pipeline.sink.sink_rows import RowStager, check_sink_columns
+from ledgermq.pipeline.sink.spark_sink import RowStager, check_sink_columns
 from tests.process.two_groups import HOME, OTHER, QUEUES, TOPIC, TwoGroups, two_groups
 from tests.suite.patience import PATIENCE_S
 

@@ -14,7 +14,6 @@ from ledgermq.cli.main import main
 from ledgermq.cli.spark.cold_tables import tables_at
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.pipeline.columns.message_schema import COLUMNS
-from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.pieces import live_place
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
@@ -28,6 +27,7 @@ from ledgermq.pipeline.source.row_source import RowSource, chosen_ranges, open_s
 from ledgermq.pipeline.source_options import parse_options
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
+from tests.row_batches import batches_of
 from tests.small_store import LOG_FILE_SIZE, write_store
 from tests.unit.pipeline.made_logs import MadeLog
 from tests.unit.pipeline.test_piece_places import ends_of, seal

@@ -14,7 +14,6 @@ import pytest
 from ledgermq.formats.records.properties import decode_properties
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.pipeline.columns.message_schema import COLUMNS
-from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.pieces import piece_retention
 from ledgermq.pipeline.pieces.cold_queues import ColdBounds, ColdQueues
@@ -32,6 +31,7 @@ from ledgermq.pipeline.pieces.piece_retention import (
 )
 from ledgermq.pipeline.source.piece_source import PieceSource
 from ledgermq.wire.cold_frames import ColdNothing, ColdRecords
+from tests.row_batches import batches_of
 from tests.unit.cold.test_cold_reader import Watched, question, records_of
 from tests.unit.conversion.streamed_store import exit_status_of
 from tests.unit.pipeline.made_logs import STORED_MS, MadeLog, Written, made_log

@@ -19,7 +19,6 @@ from ledgermq.cli.main import main
 from ledgermq.model.errors import ConfigError, CorruptLogError, MessageUnknownError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.pipeline.columns.message_schema import COLUMNS
-from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.pieces import log_sealing
 from ledgermq.pipeline.pieces.cold_queues import ColdBounds, ColdQueues
@@ -34,6 +33,7 @@ from ledgermq.pipeline.source.row_source import chosen_ranges, open_source
 from ledgermq.pipeline.source_options import parse_options
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
+from tests.row_batches import batches_of
 from tests.small_store import BEGIN_MS, LOG_FILE_SIZE, STEP_MS, write_store
 from tests.unit.conversion.streamed_store import exit_status_of
 from tests.unit.pipeline.made_logs import Memory

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ledgermq.pipeline.archive import replay_writer
+from ledgermq.pipeline.archive import replay_job
 from ledgermq.pipeline.archive.archive_layout import PLAIN as PLAIN_BODIES
 from ledgermq.pipeline.archive.archive_layout import STORED
 from ledgermq.pipeline.archive.folder_store import FolderStore
+from ledgermq.pipeline.archive.replay_job import ReplayTask
 from ledgermq.pipeline.archive.replay_layout import ReplayChoice, ReplayFolder
-from ledgermq.pipeline.archive.replay_writer import ReplayTask
 from ledgermq.pipeline.columns.record_columns import RecordColumns
 from tests.unit.pipeline.test_record_columns import PLAIN, records_of
 
@@ -40,7 +40,7 @@ def test_a_body_that_could_not_be_inflated_goes_as_it_is_stored(
     rows = RecordColumns(records_of([PLAIN, broken, packed]), inflate=bodies == PLAIN_BODIES)
     batch = rows.batch(COLUMNS)
 
-    sent = replay_writer._outgoing(task_of(tmp_path, bodies), ("orders", 0), 0, batch)
+    sent = replay_job._outgoing(task_of(tmp_path, bodies), ("orders", 0), 0, batch)
 
     assert [one.message.sys_flag for one in sent] == [0, 1, 0 if bodies == PLAIN_BODIES else 1]
     kept = bytes(1_000) if bodies == PLAIN_BODIES else packed.body
@@ -54,4 +54,4 @@ def test_a_file_is_read_by_its_row_groups(tmp_path: Path) -> None:
         for first in range(0, 5, 2):
             writer.write_batch(batch.slice(first, 2))
     with pq.ParquetFile(tmp_path / "file") as parquet:
-        assert [one.num_rows for one in replay_writer._batches(parquet)] == [2, 2, 1]
+        assert [one.num_rows for one in replay_job._batches(parquet)] == [2, 2, 1]

@@ -15,7 +15,6 @@ from ledgermq.formats.records.message import decode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Index
 from ledgermq.pipeline.columns.message_schema import COLUMNS
-from ledgermq.pipeline.columns.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.data_loss import DataLossError
@@ -25,6 +24,7 @@ from ledgermq.pipeline.source.row_source import open_source, open_to_plan
 from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.pipeline.source_options import TopicChoice, parse_options
 from ledgermq.store.files.properties_file import DLedgerCheckpoint, encode_dledger_checkpoint
+from tests.row_batches import batches_of, walked_batches
 
 Row = dict[str, Any]
 UNIT_SIZE = 20

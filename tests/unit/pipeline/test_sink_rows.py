@@ -15,7 +15,7 @@ from ledgermq.client.sending.record_encoder import Column, RowColumns
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.formats.records.properties import decode_properties
 from ledgermq.model.errors import MessageIllegalError
-from ledgermq.pipeline.sink.sink_rows import RowStager, encoded_properties
+from ledgermq.pipeline.sink.spark_sink import RowStager, encoded_properties
 
 QUEUES = 4
 MAP = pa.map_(pa.string(), pa.string())

@@ -12,7 +12,6 @@ import pytest
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Position
 from ledgermq.pipeline.columns.message_schema import COLUMNS
-from ledgermq.pipeline.columns.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.queue_ranges import MessageRange
 from ledgermq.pipeline.source.data_loss import DataLossError
@@ -22,6 +21,7 @@ from ledgermq.store import log_reader
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.store_view import StoreView
+from tests.row_batches import batches_of, walked_batches
 from tests.small_store import LOG_FILE_SIZE, write_store
 
 STORES = ["gs1", "gs1.live", "gd0", "gd0.live", "gd1", "gd2.live", "gu0", "gu2", "g6"]

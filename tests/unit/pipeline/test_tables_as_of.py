@@ -17,7 +17,6 @@ from ledgermq.formats.records.properties import decode_properties, encode_proper
 from ledgermq.model.errors import ConfigError, MessageUnknownError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.pipeline.columns.message_schema import COLUMNS
-from ledgermq.pipeline.columns.queued_records import batches_of
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
 from ledgermq.pipeline.pieces.log_sealing import SealSizes, seal_log
@@ -28,17 +27,14 @@ from ledgermq.pipeline.source_options import parse_options
 from ledgermq.rules.messages.topic_plans import READ_WRITE
 from ledgermq.rules.state import state_commands
 from ledgermq.rules.state.broker_state import BrokerState
-from ledgermq.rules.state.state_commands import (
-    Snapshot,
-    StateCommand,
-    encode_command,
-    encode_snapshot,
-)
+from ledgermq.rules.state.state_commands import Snapshot, StateCommand, encode_command
 from ledgermq.rules.tables.table_changes import OffsetsSet, TopicSet, UserSet
 from ledgermq.rules.tables.topics import Topic
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
+from tests.row_batches import batches_of
 from tests.unit.pipeline.made_logs import MadeLog, Written, made_log
+from tests.whole_snapshots import encode_snapshot
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ import pytest
 from ledgermq.formats.kernels.kernel import SteadyLine, load_plain
 from ledgermq.model.ids import NodeId
 from ledgermq.raft.membership import Membership
-from ledgermq.sim.machine import compared_line
-from ledgermq.sim.machine.compared_line import ComparedLine
 from tests.datadriven import script
 from tests.datadriven.script import replay
 from tests.raft_group.group import RaftGroup
+from tests.simulator.machine import compared_line
+from tests.simulator.machine.compared_line import ComparedLine
 
 SCENARIOS = sorted(Path(script.__file__).parent.glob("*.txt"))
 NAMES = ("n0", "n1", "n2")

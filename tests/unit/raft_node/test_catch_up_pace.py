@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.model.ids import Position
-from ledgermq.raft_node.entries.entry_sender import LOOK_TICKS, PAUSE_TICKS, CatchUpPace
+from ledgermq.raft_node.replicated import LOOK_TICKS, PAUSE_TICKS, CatchUpPace
 
 FRAME = 1 << 20
 SHORT = FRAME // 4

@@ -14,9 +14,9 @@ from ledgermq.model.ids import NodeId, Term
 from ledgermq.raft.messages import HardState
 from ledgermq.raft.term_slots import encode_slot
 from ledgermq.raft_node.term_file import TermFile
-from ledgermq.sim.machine.disk import Disk, Disks
 from ledgermq.store.files.disk_sync import watched
 from ledgermq.store.files.properties_file import CurrentTerm, decode_current_term
+from tests.simulator.machine.disk import Disk, Disks
 
 OLD = HardState(Term(5), NodeId("n0"))
 NEW = HardState(Term(6), NodeId("n1"))

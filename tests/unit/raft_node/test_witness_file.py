@@ -11,7 +11,7 @@ from ledgermq.model.ids import Index, NodeId, Term
 from ledgermq.raft.messages import EntryId, HardState
 from ledgermq.raft.roles.witness import KEEPS_NOTHING, WitnessState
 from ledgermq.raft.term_slots import SLOT_SIZE
-from ledgermq.raft_node.witness.witness_file import WitnessFile
+from ledgermq.raft_node.witness.witness_process import WitnessFile
 
 
 def state(term: int, index: int, vote: str | None = "n1") -> WitnessState:

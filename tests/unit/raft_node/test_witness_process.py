@@ -27,13 +27,12 @@ from ledgermq.process.runtime_paths import RuntimePaths
 from ledgermq.raft.message_codec import encode_message
 from ledgermq.raft.messages import Attest
 from ledgermq.raft_node.peers.peers import PeerMessage
-from ledgermq.raft_node.witness.witness_file import WitnessFile
-from ledgermq.raft_node.witness.witness_process import WitnessWorker
-from ledgermq.sim.machine.events import Events, NodeClock
-from ledgermq.sim.machine.network import Network, PeersEnd
-from ledgermq.sim.machine.process import SimulatedInbox
-from ledgermq.sim.witness_node import SimWitnessSurroundings
+from ledgermq.raft_node.witness.witness_process import WitnessFile, WitnessWorker
 from ledgermq.store.files.store_paths import StorePaths
+from tests.simulator.machine.events import Events, NodeClock
+from tests.simulator.machine.network import Network, PeersEnd
+from tests.simulator.machine.process import SimulatedInbox
+from tests.simulator.witness_node import SimWitnessSurroundings
 
 N0, N1, N2, N3 = (NodeId(f"n{number}") for number in range(4))
 ADDRESSES = {N0: "10.0.0.1:40911", N1: "10.0.0.2:40911", N2: "10.0.0.3:40911"}

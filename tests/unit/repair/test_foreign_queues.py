@@ -15,8 +15,14 @@ from ledgermq.formats.records.message import Message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.limits import DELAY_TOPIC
-from ledgermq.repair.check.check_store import CheckedStore, CheckOptions, check_store
-from ledgermq.repair.check.foreign_queues import OFFSETS, QUEUES, is_unit_of
+from ledgermq.repair.check.check_store import (
+    OFFSETS,
+    QUEUES,
+    CheckedStore,
+    CheckOptions,
+    check_store,
+    is_unit_of,
+)
 from ledgermq.repair.rebuild import rebuild
 from ledgermq.store.store_directory import open_directory
 from tests.conftest import Golden

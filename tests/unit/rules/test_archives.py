@@ -15,10 +15,10 @@ from ledgermq.rules.state.state_commands import (
     StateCommand,
     decode_command,
     encode_command,
-    encode_snapshot,
 )
 from ledgermq.rules.tables.archives import FILE, ArchiveMark, ArchiveTable, check_name
 from ledgermq.rules.tables.table_changes import ArchiveSet
+from tests.whole_snapshots import encode_snapshot
 
 FIELDS = {"position": 1_200, "at": 17}
 

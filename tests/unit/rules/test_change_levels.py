@@ -29,9 +29,7 @@ from ledgermq.rules.state.state_commands import (
     StateCommand,
     check_in_force,
     decode_command,
-    decode_snapshot,
     encode_command,
-    encode_snapshot,
     level_of,
 )
 from ledgermq.rules.tables.moves import Moved, MoveEnded
@@ -51,6 +49,7 @@ from ledgermq.rules.tables.table_changes import (
     TopicSet,
     UserSet,
 )
+from tests.whole_snapshots import decode_snapshot, encode_snapshot
 
 SAMPLES: dict[str, Change] = {
     "topic": TopicSet("t", {"topicName": "t"}),

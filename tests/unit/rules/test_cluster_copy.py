@@ -22,15 +22,10 @@ from ledgermq.rules.cluster.numbered_rows import NOWHERE, RowKey
 from ledgermq.rules.state import state_commands
 from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.state.cluster_copy import FILE
-from ledgermq.rules.state.state_commands import (
-    SNAPSHOT_TAG,
-    STATE_TAG,
-    Snapshot,
-    check_in_force,
-    encode_snapshot,
-)
+from ledgermq.rules.state.state_commands import SNAPSHOT_TAG, STATE_TAG, Snapshot, check_in_force
 from ledgermq.rules.tables.table_changes import Change, LevelSet
 from tests.unit.rules.cluster_changes import CERTIFIED, HOME, HOME_BEGINS, ROOT, applied, body_of
+from tests.whole_snapshots import encode_snapshot
 
 USER = RowKey("user", "u")
 

@@ -22,14 +22,11 @@ from ledgermq.rules.cluster.cluster_commands import (
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import RowKey
 from ledgermq.rules.state.broker_state import BrokerState
-from ledgermq.rules.state.state_commands import (
-    SNAPSHOT_TAG,
-    Snapshot,
-    encode_snapshot,
-)
+from ledgermq.rules.state.state_commands import SNAPSHOT_TAG, Snapshot
 from ledgermq.rules.tables.quotas import Quota, QuotaTable
 from ledgermq.rules.tables.table_changes import Change, LevelSet, QuotaSet, UserSet
 from tests.unit.rules.cluster_changes import CERTIFIED, HOME, HOME_BEGINS, ROOT, applied
+from tests.whole_snapshots import encode_snapshot
 
 USER, QUOTA = RowKey("user", "u"), RowKey("quota", "topic:t")
 KEY, OTHER_KEY = "k" * 40, "o" * 40

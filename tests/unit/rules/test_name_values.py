@@ -13,10 +13,10 @@ from ledgermq.rules.state.state_commands import (
     StateCommand,
     decode_command,
     encode_command,
-    encode_snapshot,
 )
 from ledgermq.rules.tables.name_values import FILE, NAMESPACE_SIZE_MAX, NameValues
 from ledgermq.rules.tables.table_changes import NamesSet
+from tests.whole_snapshots import encode_snapshot
 
 
 def test_a_document_gives_the_table_that_wrote_it() -> None:

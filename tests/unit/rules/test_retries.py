@@ -21,7 +21,7 @@ from ledgermq.rules.messages.retries import (
     replay,
 )
 from ledgermq.rules.tables.groups import SubscriptionGroup
-from ledgermq.rules.tables.replayed import Replayed
+from ledgermq.rules.tables.moves import Replayed
 from ledgermq.rules.tables.topics import Permission, Topic
 
 LEVELS = 18

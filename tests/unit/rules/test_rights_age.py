@@ -11,8 +11,8 @@ from ledgermq.rules.cluster.cluster_commands import (
     HomeCertified,
     RightsAged,
 )
+from ledgermq.rules.cluster.cluster_plans import RightsAge, rights_age
 from ledgermq.rules.cluster.cluster_table import ClusterTable
-from ledgermq.rules.cluster.rights_age import RightsAge, rights_age
 from ledgermq.rules.cluster.signatures import SigningKey
 from tests.unit.rules.cluster_changes import CERTIFIED, ROOT
 

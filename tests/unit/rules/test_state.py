@@ -18,7 +18,6 @@ from ledgermq.rules.state.state_commands import (
     Snapshot,
     StateCommand,
     encode_command,
-    encode_snapshot,
 )
 from ledgermq.rules.state.state_tables import FILES, YOUNGER_FILES
 from ledgermq.rules.tables import groups, queue_locks, topics
@@ -32,6 +31,7 @@ from ledgermq.rules.tables.table_changes import (
     TopicSet,
 )
 from ledgermq.rules.tables.topics import Topic
+from tests.whole_snapshots import encode_snapshot
 
 
 class Entry(NamedTuple):

@@ -17,9 +17,7 @@ from ledgermq.rules.state.state_commands import (
     StateCommand,
     decode_command,
     decode_part,
-    decode_snapshot,
     encode_command,
-    encode_snapshot,
 )
 from ledgermq.rules.tables.sinks import SinkMoved, SinkSet
 from ledgermq.rules.tables.table_changes import (
@@ -30,6 +28,7 @@ from ledgermq.rules.tables.table_changes import (
     OffsetsSet,
     TopicSet,
 )
+from tests.whole_snapshots import decode_snapshot, encode_snapshot
 
 NAMES = st.text("abc%-_", min_size=1, max_size=5)
 FIELDS = st.none() | st.dictionaries(NAMES, st.integers() | st.booleans() | st.text(max_size=4))

@@ -33,8 +33,13 @@ from ledgermq.rules.cluster.topic_rows import (
     shares_in_other_phase,
     topic_row,
 )
-from ledgermq.rules.messages.topic_plans import TopicWish, plan_alter, plan_create, plan_delete
-from ledgermq.rules.messages.topic_shares import plan_followed
+from ledgermq.rules.messages.topic_plans import (
+    TopicWish,
+    plan_alter,
+    plan_create,
+    plan_delete,
+    plan_followed,
+)
 from ledgermq.rules.tables.topics import READ_WRITE, Permission, Topic, TopicTable
 from tests.unit.rules.test_cluster_plans import B, applied, chain_of, home, joins
 

@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.strange_uses import STRANGE_USES, StrangeUse
-from ledgermq.store import origin_epochs, origin_files, origin_queues
+from ledgermq.store import origin, origin_files, origin_queues
 from ledgermq.store.origin import (
     Mode,
     Origin,
@@ -456,7 +456,7 @@ def test_a_controllers_log_that_is_long_is_taken_uncounted(
     controlled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirm(controlled, 0)
-    monkeypatch.setattr(origin_epochs, "RECORDS_MAX", 1)
+    monkeypatch.setattr(origin, "RECORDS_MAX", 1)
     found = origin_of(controlled)
 
     assert (counts(found), taken(found)) == ({}, {"unconfirmed": 1})

@@ -13,8 +13,8 @@ from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.ids import QueueOffset, Term
 from ledgermq.store.log.log_writer import LogWriter, StampedRun
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
+from ledgermq.store.recovery.log_scan import SECTOR_SIZE, is_torn
 from ledgermq.store.recovery.recovery import Verdict, recover_log
-from ledgermq.store.recovery.torn_record import SECTOR_SIZE, is_torn
 from tests.plain_codecs import as_version_2
 from tests.unit.store.records import frame_of
 

@@ -33,7 +33,6 @@ from ledgermq.model.config.settings import (
 )
 from ledgermq.model.ids import Position, Term
 from ledgermq.sessions.client_rights import Peer
-from ledgermq.sim.runs.idle_queues import StepEnvironment
 from ledgermq.wire.header import FLAG_RESUME, FLAG_RETRY
 from ledgermq.wire.send_frame import SendRun, encode_send, encode_tables
 from ledgermq.wire.session import LEADER, Standing, encode_hello
@@ -43,6 +42,7 @@ from ledgermq.writer.log.log_opening import open_log, open_queue_offsets
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.produce_service import ProduceService
 from ledgermq.writer.retention.space_gate import SpaceGate
+from tests.simulator.runs.idle_queues import StepEnvironment
 
 FILE_SIZE = 8_192
 WINDOW = 3_000

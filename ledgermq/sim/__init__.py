@@ -1,5 +1,0 @@
-"""The simulator: a whole group in one process, one seed a run (docs/simulation.md).
-
-Workers are the real ones; network, disk and clock are made up. Begin with ``runs/runs.py`` and
-``world.py``. It may import everything but ``cli``, ``client``, ``doctor`` and ``pipeline``.
-"""
