@@ -124,6 +124,10 @@ class PlainBodies(NamedTuple):
     bodies: list[bytes]
     why: list[str | None]
 
+    def between(self, first: int, end: int) -> PlainBodies:
+        """Those of some of the rows."""
+        return PlainBodies(self.bodies[first:end], self.why[first:end])
+
 
 @dataclass(frozen=True, slots=True)
 class RecordBlock:
@@ -286,13 +290,13 @@ class RecordColumns:
         for row, stored in enumerate(self._stored_bodies()):
             body, why = _inflated(stored.as_py(), int(flags[row]), self._size_max)
             if row > first and size + len(body) > BATCH_BODIES_BYTES:
-                yield self._part(first, row, found)
+                yield self.part(first, row, found)
                 first, size, found = row, 0, PlainBodies([], [])
             found.bodies.append(body)
             found.why.append(why)
             size += len(body)
         if first < len(self):
-            yield self._part(first, len(self), found)
+            yield self.part(first, len(self), found)
 
     def plain_bodies(self) -> PlainBodies:
         """The bodies of all rows, inflated as long as they have ``BATCH_BODIES_BYTES`` together: of
@@ -316,7 +320,8 @@ class RecordColumns:
         arrays = [bodies if name == "body" else self._column(name) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
-    def _part(self, first: int, end: int, plain: PlainBodies) -> RecordColumns:
+    def part(self, first: int, end: int, plain: PlainBodies) -> RecordColumns:
+        """The rows from ``first`` to ``end``, whose bodies are ``plain``."""
         part = copy.copy(self)
         part._starts, part._sizes = self._starts[first:end], self._sizes[first:end]
         part._fields = np.ascontiguousarray(self._fields[:, first:end])
