@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, framed_id
+from ledgermq.client.schemas.body_codecs import (
+    VALUES_MAX,
+    BodyCodec,
+    codec_of,
+    decoded,
+    framed_id,
+    take_values_made,
+)
 from ledgermq.client.schemas.typed_bodies import CODECS_MAX, schema_id, value_tree
 from ledgermq.model.errors import BodyUnreadableError, ConfigError
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY
@@ -63,7 +71,8 @@ class ChosenColumns(NamedTuple):
         try:
             typed = TypedColumns(names, self.value, schemas, inflate=options.inflate)
             yield self._with_group(
-                lambda rows: map(typed.batch, rows.parts()), options.broker_group
+                lambda rows: chain.from_iterable(map(typed.batches, rows.parts())),
+                options.broker_group,
             )
         finally:
             schemas.close()
@@ -121,8 +130,9 @@ class TypedColumns:
         self._schemas = schemas
         self._codecs: OrderedDict[int, BodyCodec | str] = OrderedDict()
 
-    def batch(self, rows: RecordColumns) -> pa.RecordBatch:
-        """The rows, of which bodies are not inflated once they are too many; see ``parts``.
+    def batches(self, rows: RecordColumns) -> Iterator[pa.RecordBatch]:
+        """The rows, of which bodies are not inflated once they are too many (see ``parts``); a
+        batch ends where ``VALUES_MAX`` values were made of its bodies.
 
         Raises:
             LedgerError: schemas cannot be asked for now.
@@ -130,10 +140,20 @@ class TypedColumns:
         """
         found = rows.plain_bodies()
         ids = rows.property_values(SCHEMA_PROPERTY).to_pylist()
-        parsed = [
-            self._parsed(body, why, text)
-            for body, why, text in zip(found.bodies, found.why, ids, strict=True)
-        ]
+        first, made = 0, 0
+        parsed: list[_Parsed] = []
+        for row, (body, why, text) in enumerate(zip(found.bodies, found.why, ids, strict=True), 1):
+            parsed.append(self._parsed(body, why, text))
+            made += take_values_made()
+            if made > VALUES_MAX:
+                yield self._batch(rows.part(first, row, found.between(first, row)), parsed)
+                first, made, parsed = row, 0, []
+        if parsed:
+            last = rows.part(first, len(rows), found.between(first, len(rows))) if first else rows
+            yield self._batch(last, parsed)
+
+    def _batch(self, rows: RecordColumns, parsed: list[_Parsed]) -> pa.RecordBatch:
+        found = rows.plain_bodies()
         values, refused = arrow_values([one.value for one in parsed], self._column.type)
         for row, why in refused.items():
             identity, body = parsed[row].identity, found.bodies[row]

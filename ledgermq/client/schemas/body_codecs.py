@@ -2,9 +2,8 @@
 
 Bounds keep a few bytes of a body from taking a reader's stack, memory or time. The compiled reader
 of fastavro goes as deep as a body tells it to, which ends the process; and it takes items that have
-no bytes by the billion. JSON's validator knows at once whether a value fits: what was looked at is
-remembered. Why it does not fit is not: each alternative is told of with all that is wrong within
-it, so that alternatives that are alike double the account with each level.
+no bytes by the billion. One byte may be a record with all its fields, which takes hundreds of bytes
+of memory: the values that are made of a body are counted.
 """
 
 from __future__ import annotations
@@ -12,10 +11,12 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
-from typing import Any, NamedTuple, Never
+from typing import Any, NamedTuple
 
 from ledgermq.model.errors import BodyUnreadableError, ConfigError, MessageIllegalError
 from ledgermq.model.names.schemas import ID_MAX, SchemaType
@@ -65,10 +66,21 @@ JSON_WITHIN_MAX = 256
 """JSON's values, one within another; deeper ones take the stack of a validator, which is the
 process's end."""
 
-EXPLAINED_MAX = 1_000
-"""Values, each in all alternatives in which it may be looked at: some 50 ms at the most."""
 
-_ALTERNATIVES = ("oneOf", "anyOf", "allOf")
+DECODED_SIZE_MAX = 16 << 20
+"""Most bytes of a body, once it is inflated, that are read by a schema: four of the largest
+messages."""
+
+VALUES_MAX = 2_000_000
+"""Most values that are made of one body, a record's fields among them, each as often as it is made:
+some hundred bytes of memory each."""
+
+_COUNTED = "ledgermq-counted"
+_MANY = ("record", "error", "array", "map")
+"""Types of Avro whose values have others within them; and the logical type by which their reader
+counts these."""
+
+_JSON_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
 
 
 class BodyCodec(NamedTuple):
@@ -132,12 +144,39 @@ def decoded(codec: BodyCodec, body: bytes, *, identity: int, is_framed: bool = F
     Raises:
         BodyUnreadableError: it is none of the schema.
     """
+    take_values_made()
     try:
+        if len(body) > DECODED_SIZE_MAX:
+            raise ValueError(f"{len(body)} bytes: at most {DECODED_SIZE_MAX} are read by a schema")
         return codec.decode_framed(body[FRAME_SIZE:]) if is_framed else codec.decode(body)
     except Exception as error:
         raise BodyUnreadableError(
             "body does not fit its schema", id=identity, reason=_reason(error)
         ) from error
+
+
+class _Made(threading.local):
+    count = 0
+
+
+_made = _Made()
+
+
+def count_values(count: int) -> None:
+    """Note values that are made of the body that this thread has decoded last.
+
+    Raises:
+        ValueError: there are too many.
+    """
+    _made.count += count
+    if _made.count > VALUES_MAX:
+        raise ValueError(f"more than {VALUES_MAX} values are made of it")
+
+
+def take_values_made() -> int:
+    """How many values were made of bodies on this thread, which are counted anew from here."""
+    count, _made.count = _made.count, 0
+    return count
 
 
 def framed_id(body: bytes) -> int | None:
@@ -157,10 +196,10 @@ def _reason(error: Exception) -> str:
 def _avro(text: str) -> BodyCodec:
     import fastavro
 
-    fastavro.parse_schema(json.loads(text))  # which looks at the digits of decimals
-    _have_bounded_decimals()
+    written = fastavro.parse_schema(json.loads(text))  # which looks at the digits of decimals
+    _have_bounded_readers()
     names: dict[str, dict[Any, Any]] = {}
-    schema = fastavro.parse_schema(_with_bounded_decimals(json.loads(text)), names)
+    schema = fastavro.parse_schema(_with_bounds(json.loads(text)), names)
     _check_items(schema, names)
     is_deep = _is_recursive(names)
     reads = _plain_reader() if is_deep else fastavro.schemaless_reader
@@ -169,7 +208,7 @@ def _avro(text: str) -> BodyCodec:
         if is_deep:
             _check_depth(value)
         file = io.BytesIO()
-        fastavro.schemaless_writer(file, schema, value, strict_allow_default=True)
+        fastavro.schemaless_writer(file, written, value, strict_allow_default=True)
         return file.getvalue()
 
     def decode(body: bytes) -> object:
@@ -232,27 +271,35 @@ def _check_depth(value: object) -> None:
         waiting += ((each, depth + 1) for each in inner)
 
 
-def _with_bounded_decimals(value: Any) -> Any:
-    """A schema's JSON value whose decimals are ``BOUNDED_DECIMAL``."""
+def _with_bounds(value: Any) -> Any:
+    """A schema's JSON value by which no more is read than there may be."""
     if isinstance(value, list):
-        return [_with_bounded_decimals(one) for one in value]
+        return [_with_bounds(one) for one in value]
     if not isinstance(value, dict):
         return value
-    found = {key: _with_bounded_decimals(one) for key, one in value.items()}
+    found = {key: _with_bounds(one) for key, one in value.items()}
     if found.get("logicalType") == DECIMAL:
         found["logicalType"] = BOUNDED_DECIMAL
+    elif found.get("type") in _MANY:
+        found["logicalType"] = _COUNTED
     return found
 
 
-def _have_bounded_decimals() -> None:
-    """Let fastavro know ``BOUNDED_DECIMAL``: as its own, but for the size."""
+def _have_bounded_readers() -> None:
+    """Let fastavro know ``BOUNDED_DECIMAL``, as its own but for the size, and ``_COUNTED``."""
     from fastavro.read import LOGICAL_READERS
-    from fastavro.write import LOGICAL_WRITERS
 
     for kind in ("bytes", "fixed"):
-        known, bounded = f"{kind}-{DECIMAL}", f"{kind}-{BOUNDED_DECIMAL}"
-        LOGICAL_READERS[bounded] = _bounded(LOGICAL_READERS[known])
-        LOGICAL_WRITERS[bounded] = LOGICAL_WRITERS[known]
+        LOGICAL_READERS[f"{kind}-{BOUNDED_DECIMAL}"] = _bounded(
+            LOGICAL_READERS[f"{kind}-{DECIMAL}"]
+        )
+    for kind in _MANY:
+        LOGICAL_READERS[f"{kind}-{_COUNTED}"] = _counted
+
+
+def _counted(data: Any, *_schemas: object) -> object:
+    count_values(1 + len(data))
+    return data
 
 
 def _bounded(reads: Callable[..., object]) -> Callable[..., object]:
@@ -314,23 +361,18 @@ def _takes_bytes(one: Any, names: Names, known: dict[str, bool]) -> bool:
 
 
 def _json(text: str) -> BodyCodec:
-    import jsonschema_rs
     import msgspec
 
+    # Only schemas of JSON need it, and its library may be missing.
+    from ledgermq.client.schemas.json_reasons import JsonReasons, json_validator
+
     schema = json.loads(text)
-    # Patterns are matched in a time that grows with the text, and nothing is fetched.
-    validator = jsonschema_rs.validator_for(
-        schema, retriever=_not_fetched, pattern_options=jsonschema_rs.RegexOptions()
-    )
-    ways = _alternatives(schema)
+    validator, reasons = json_validator(schema), JsonReasons(schema)
 
     def check(content: bytes, value: object) -> None:
         _check_json_depth(content, value)
-        if validator.is_valid(value):
-            return
-        if _is_explained(value, alternatives=ways):
-            validator.validate(value)
-        raise ValueError("it does not fit; of a value so large or deep it is not told why")
+        if not validator.is_valid(value):
+            raise ValueError(reasons.told(value))
 
     def encode(value: object) -> bytes:
         content = msgspec.json.encode(value)
@@ -338,6 +380,7 @@ def _json(text: str) -> BodyCodec:
         return content
 
     def decode(body: bytes) -> object:
+        count_values(_values_of_json(body))
         value: object = msgspec.json.decode(body)
         check(body, value)
         return value
@@ -345,8 +388,14 @@ def _json(text: str) -> BodyCodec:
     return BodyCodec(encode, decode, decode)
 
 
-def _not_fetched(uri: str) -> Never:
-    raise ValueError(f"a reference out of the schema: {uri[:_SHOWN]}")
+def _values_of_json(content: bytes) -> int:
+    """At least as many as there are; what stands in texts is told apart where that matters."""
+    count = _signs(content)
+    return count if count <= VALUES_MAX else _signs(_JSON_TEXT.sub(b"", content))
+
+
+def _signs(content: bytes) -> int:
+    return 1 + content.count(b",") + content.count(b"[") + content.count(b"{")
 
 
 def _check_json_depth(content: bytes, value: object) -> None:
@@ -366,33 +415,6 @@ def _check_json_depth(content: bytes, value: object) -> None:
             return
         level = _within(level)
     raise ValueError(f"more than {JSON_WITHIN_MAX} values within one another")
-
-
-def _alternatives(schema: object) -> int:
-    """How many alternatives a schema has anywhere; 1 without any."""
-    found, waiting = 0, [schema]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            found += sum(
-                len(one[name]) for name in _ALTERNATIVES if isinstance(one.get(name), list)
-            )
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
-    return max(1, found)
-
-
-def _is_explained(value: object, *, alternatives: int) -> bool:
-    """Whether it takes no time to say why ``value`` does not fit."""
-    count, level, ways = 0, [value], 1
-    while level:
-        count += ways * sum(len(one) if isinstance(one, dict | list) else 1 for one in level)
-        if count > EXPLAINED_MAX:
-            return False
-        level = _within(level)
-        ways *= alternatives
-    return True
 
 
 def _within(values: Iterable[Any]) -> list[Any]:

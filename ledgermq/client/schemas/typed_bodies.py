@@ -12,7 +12,14 @@ from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.core.asked import asked
 from ledgermq.client.core.questions import asking
 from ledgermq.client.core.requests import Result, Steps
-from ledgermq.client.schemas.body_codecs import BodyCodec, codec_of, decoded, encoded, framed_id
+from ledgermq.client.schemas.body_codecs import (
+    BodyCodec,
+    codec_of,
+    count_values,
+    decoded,
+    encoded,
+    framed_id,
+)
 from ledgermq.model.errors import BodyUnreadableError, ConfigError
 from ledgermq.model.names.schemas import ID_MAX, SCHEMA_PROPERTY
 from ledgermq.verbs.schemas import RegisteredSchema, SchemaOfId, ShowSchema
@@ -139,7 +146,7 @@ def value_tree(value: object) -> object:
     none; a ``Timestamp`` is a time. What may be missing, and is, is None.
 
     Raises:
-        OverflowError, ValueError: a time is none of the calendar.
+        OverflowError, ValueError: a time is none of the calendar, or there are too many values.
     """
     descriptor: Any = getattr(value, "DESCRIPTOR", None)
     return value if descriptor is None else _of_message(value, descriptor)
@@ -149,6 +156,7 @@ def _of_message(message: Any, descriptor: Any) -> object:
     if descriptor.full_name == _TIMESTAMP:
         whole = datetime.fromtimestamp(message.seconds, UTC)
         return whole + timedelta(microseconds=message.nanos // 1_000)
+    count_values(1 + len(descriptor.fields))
     return {field.name: _of_field(message, field) for field in descriptor.fields}
 
 
@@ -156,6 +164,8 @@ def _of_field(message: Any, field: Any) -> object:
     if field.has_presence and not message.HasField(field.name):
         return None
     value = getattr(message, field.name)
+    if is_repeated(field):
+        count_values(len(value))
     inner = field.message_type
     if inner is not None and inner.GetOptions().map_entry:
         kind = inner.fields_by_number[2]

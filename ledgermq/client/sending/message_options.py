@@ -141,6 +141,9 @@ def outgoing(
         check_options(strange, MessageOptions, verb)
     if type(body) is not bytes:
         check_bodies((type(body),))
+    if isinstance(tag, str) and tag != tag.strip():
+        # RocketMQ stores it, and takes the blanks away of what consumers name.
+        raise MessageIllegalError("tag has blanks around it: no consumer could name it", tag=tag)
     if queue_id is not None and not isinstance(queue_id, int):
         raise MessageIllegalError("queue_id is no whole number", queue_id=queue_id)
     delivery = AT_ONCE

@@ -106,6 +106,11 @@ class PropertyColumns:
 
 _V6 = BORN_HOST_V6 | STORE_HOST_V6
 US_PER_MS = 1_000
+TIME_MS_MAX = 9_000_000_000_000
+"""Latest time of a row, in March 2255; the earliest is as far from 1970. A producer says any number
+for its clock, of which neither a ``datetime`` nor pandas, which counts nanoseconds, makes a time: a
+query that gives rows to Python would end by it."""
+
 _LINE = 8
 """Integers of 64 bits in a line of the processor's cache."""
 
@@ -123,6 +128,10 @@ class PlainBodies(NamedTuple):
 
     bodies: list[bytes]
     why: list[str | None]
+
+    def between(self, first: int, end: int) -> PlainBodies:
+        """Those of some of the rows."""
+        return PlainBodies(self.bodies[first:end], self.why[first:end])
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +295,13 @@ class RecordColumns:
         for row, stored in enumerate(self._stored_bodies()):
             body, why = _inflated(stored.as_py(), int(flags[row]), self._size_max)
             if row > first and size + len(body) > BATCH_BODIES_BYTES:
-                yield self._part(first, row, found)
+                yield self.part(first, row, found)
                 first, size, found = row, 0, PlainBodies([], [])
             found.bodies.append(body)
             found.why.append(why)
             size += len(body)
         if first < len(self):
-            yield self._part(first, len(self), found)
+            yield self.part(first, len(self), found)
 
     def plain_bodies(self) -> PlainBodies:
         """The bodies of all rows, inflated as long as they have ``BATCH_BODIES_BYTES`` together: of
@@ -316,7 +325,8 @@ class RecordColumns:
         arrays = [bodies if name == "body" else self._column(name) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
-    def _part(self, first: int, end: int, plain: PlainBodies) -> RecordColumns:
+    def part(self, first: int, end: int, plain: PlainBodies) -> RecordColumns:
+        """The rows from ``first`` to ``end``, whose bodies are ``plain``."""
         part = copy.copy(self)
         part._starts, part._sizes = self._starts[first:end], self._sizes[first:end]
         part._fields = np.ascontiguousarray(self._fields[:, first:end])
@@ -348,7 +358,7 @@ class RecordColumns:
         return CorruptLogError("record is not whole", **where, offset=offset, field=field)
 
     def _times(self, values: Integers) -> pa.Array:
-        us = pa.array(values * US_PER_MS)
+        us = pa.array(np.clip(values, -TIME_MS_MAX, TIME_MS_MAX) * US_PER_MS)
         return us.cast(ARROW_SCHEMA.field("storeTimestamp").type)
 
     def _entry(self, field: HeadField) -> pa.Array:

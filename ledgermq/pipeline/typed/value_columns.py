@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from ledgermq.client.schemas.body_codecs import count_values
 from ledgermq.model.errors import ConfigError
 
 Convert = Callable[[object], object]
@@ -76,6 +77,7 @@ def _struct(kind: spark.StructType) -> ValueColumn:
             return None
         if not isinstance(value, Mapping):
             raise TypeError(f"{type(value).__name__} is no object with fields")
+        count_values(1 + len(converts))
         return {name: one(value.get(name)) for name, one in converts}
 
     return ValueColumn(pa.struct([(name, column.type) for name, column in fields]), convert)
@@ -86,6 +88,7 @@ def _listed(value: object, convert: Convert) -> object:
         return None
     if not isinstance(value, list | tuple):
         raise TypeError(f"{type(value).__name__} is no list")
+    count_values(len(value))
     return [convert(one) for one in value]
 
 
@@ -94,6 +97,7 @@ def _mapped(value: object, key: Convert, convert: Convert) -> object:
         return None
     if not isinstance(value, Mapping):
         raise TypeError(f"{type(value).__name__} is no object")
+    count_values(len(value))
     return [(key(name), convert(one)) for name, one in value.items()]
 
 

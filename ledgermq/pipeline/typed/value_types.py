@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import types as spark
 
 from ledgermq.client.schemas.body_codecs import codec_of, message_class
+from ledgermq.client.schemas.json_reasons import referred
 from ledgermq.client.schemas.typed_bodies import is_repeated
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.schemas import SchemaType
@@ -155,7 +156,7 @@ class _Types:
             return (
                 AS_TEXT
                 if place in around
-                else self.json(_referred(place, document), document, inner)
+                else self.json(referred(place, document), document, inner)
             )
         kinds = _without_null(one)
         if len(kinds) != 1:
@@ -225,11 +226,3 @@ def _without_null(one: Mapping[str, object]) -> Sequence[object]:
 def _struct(fields: Iterable[tuple[object, spark.DataType]]) -> spark.DataType:
     told = [spark.StructField(str(name), kind) for name, kind in fields]
     return spark.StructType(told) if told else AS_TEXT
-
-
-def _referred(place: str, document: object) -> object:
-    found = document
-    for part in place.removeprefix("#").split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~").replace("%25", "%")
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if place.startswith("#") else None

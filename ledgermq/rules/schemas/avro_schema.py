@@ -106,7 +106,10 @@ class _Around(NamedTuple):
         return self._replace(place=inner_place(self.place, name))
 
     def full(self, name: str) -> str:
-        return name if "." in name or not self.space else f"{self.space}.{name}"
+        found = name if "." in name or not self.space else f"{self.space}.{name}"
+        # A text has a long namespace once, and each name within it is as long again.
+        self.steps.take(len(found) // CHARACTERS_PER_STEP)
+        return found
 
 
 def avro_type(text: str, steps: StepBudget, *, has_defaults_checked: bool = False) -> AvroType:

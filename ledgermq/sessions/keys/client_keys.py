@@ -20,6 +20,7 @@ import zmq
 from ledgermq.model.config.settings import ListenSection
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.sessions.keys.peer_keys import read_secret_key
+from ledgermq.sessions.keys.secret_file import check_folder
 
 SETTING = "listen.curve_secret_file"
 
@@ -55,7 +56,7 @@ def make_node_key(path: Path) -> str:
     """Write a new secret key to ``path``; the public key that belongs to it, Z85.
 
     Raises:
-        ConfigError: there is something already.
+        ConfigError: there is something already, or others may change the folder.
         StorageError: the operating system refused.
     """
     public, secret = key_pair()
@@ -70,7 +71,7 @@ def make_client_keys(path: Path, *, server: str) -> str:
         server: public key of the node.
 
     Raises:
-        ConfigError: there is something already.
+        ConfigError: there is something already, or others may change the folder.
         StorageError: the operating system refused.
     """
     public, secret = key_pair()
@@ -86,6 +87,7 @@ def make_client_keys(path: Path, *, server: str) -> str:
 def _write(path: Path, text: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
+        check_folder(path.parent)
         with os.fdopen(os.open(path, flags, 0o600), "w") as file:
             file.write(text)
             file.flush()

@@ -29,7 +29,6 @@ import re
 import secrets
 import shutil
 import socket
-import stat
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -48,6 +47,7 @@ from ledgermq.rules.access.access import User
 from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
 from ledgermq.sessions.keys.peer_keys import USERS_FILE as SEALING_FILE
 from ledgermq.sessions.keys.peer_keys import init_keys
+from ledgermq.sessions.keys.secret_file import check_folder
 from ledgermq.store.files.disk_sync import make_directories, sync_directory
 
 USERS_FILE = "users.json"
@@ -209,17 +209,11 @@ def _begun(folder: Path) -> Path:
     """A new folder of ours, where ``folder`` is to be; what a killed run of ours has left goes.
 
     Raises:
-        ConfigError: everybody may put another one in its place.
+        ConfigError: others may put another one in its place.
         OSError: the operating system refused.
     """
     make_directories(folder.parent)
-    mode = folder.parent.stat().st_mode
-    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        raise ConfigError(
-            "everybody may change the folder in which keys are to be made: name another one",
-            folder=str(folder.parent),
-            mode=oct(stat.S_IMODE(mode)),
-        )
+    check_folder(folder.parent)
     prefix = f"{folder.name}{_MAKING}"
     for path in folder.parent.glob(f"{glob.escape(prefix)}*"):
         if path.lstat().st_uid == os.geteuid():

@@ -27,6 +27,7 @@ from zmq.utils import z85
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.model.ids import NodeId
+from ledgermq.sessions.keys.secret_file import check_folder
 from ledgermq.store.files.disk_sync import make_directories, sync_directory
 
 USERS_FILE = "users.key"
@@ -131,7 +132,8 @@ def init_keys(directory: Path, nodes: Sequence[NodeId]) -> list[Path]:
     """Make keys for ``nodes``, and a folder below ``directory`` for each; the folders.
 
     Raises:
-        ConfigError: there is something in the place of one of the folders.
+        ConfigError: there is something in the place of one of the folders, or others may put it
+            there.
         StorageError: the operating system refused.
     """
     folders = [directory / node for node in nodes]
@@ -144,6 +146,7 @@ def init_keys(directory: Path, nodes: Sequence[NodeId]) -> list[Path]:
     users_key = z85.encode(os.urandom(USERS_KEY_SIZE))
     pairs = {node: zmq.curve_keypair() for node in nodes}
     try:
+        check_folder(directory)
         make_directories(directory, mode=0o700)
         for node, folder in zip(nodes, folders, strict=True):
             make_directories(folder, mode=0o700)

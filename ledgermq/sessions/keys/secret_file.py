@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import ConfigError, StorageError
 from ledgermq.store.files.disk_sync import make_directories, sync_directory
 
 
@@ -17,10 +18,12 @@ def write_secret_file(path: Path, content: bytes, *, what: str, makes_folder: bo
         makes_folder: a folder that is missing is made, for its owner alone.
 
     Raises:
+        ConfigError: others may change its folder.
         StorageError: the operating system refused.
     """
     fresh = path.with_name(f"{path.name}.new")
     try:
+        check_folder(path.parent)
         if makes_folder:
             make_directories(path.parent, mode=0o700)
         fresh.unlink(missing_ok=True)
@@ -35,3 +38,26 @@ def write_secret_file(path: Path, content: bytes, *, what: str, makes_folder: bo
         raise StorageError(
             f"{what} not written: {error.strerror}", errno=error.errno, file=str(path)
         ) from error
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder for keys in which others may put something else in the place of them.
+
+    Args:
+        folder: where they are to be made; of one that is missing the nearest one above it counts.
+
+    Raises:
+        ConfigError: everybody may, or a group that is not the one of this process.
+        OSError: the operating system refused.
+    """
+    above = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())
+    found = above.stat()
+    others = stat.S_IWOTH if found.st_gid == os.getegid() else stat.S_IWOTH | stat.S_IWGRP
+    # As of /tmp: there nobody removes what is another's.
+    if found.st_mode & others and not found.st_mode & stat.S_ISVTX:
+        raise ConfigError(
+            "others may change the folder in which keys are to be made: name another one",
+            folder=str(above),
+            mode=oct(stat.S_IMODE(found.st_mode)),
+            group=found.st_gid,
+        )

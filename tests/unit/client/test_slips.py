@@ -44,6 +44,8 @@ SENDS: list[tuple[dict[str, Any], str]] = [
     ({"properties": "a"}, "properties are not texts by name"),
     ({"properties": {"n": 5}}, "property value is not a text"),
     ({"properties": {5: "n"}}, "property name is not a text"),
+    ({"tag": " a"}, "tag has blanks around it"),
+    ({"tag": "a\t"}, "tag has blanks around it"),
     ({"keys": 5}, "keys are not texts"),
     ({"keys": [5]}, "key is not a text"),
     ({"queue_id": "1"}, "queue_id is no whole number"),

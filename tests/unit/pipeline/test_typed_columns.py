@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,13 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
-from ledgermq.client.schemas.body_codecs import codec_of
+from ledgermq.client.schemas import body_codecs
+from ledgermq.client.schemas.body_codecs import codec_of, decoded
 from ledgermq.client.schemas.typed_bodies import value_tree
 from ledgermq.formats.records.body_compression import Compression, compress_body
 from ledgermq.formats.records.message import COMPRESSED, Message
 from ledgermq.formats.records.properties import encode_properties
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import BodyUnreadableError, ConfigError
 from ledgermq.model.names.schemas import SCHEMA_PROPERTY
+from ledgermq.pipeline import chosen_columns
 from ledgermq.pipeline.chosen_columns import TypedColumns
 from ledgermq.pipeline.columns.message_schema import TYPED_COLUMNS
 from ledgermq.pipeline.columns.record_columns import RecordColumns
@@ -58,6 +61,25 @@ def protobuf() -> str:
     for number, (name, kind, label, of) in enumerate(rows, 1):
         message.field.add(name=name, number=number, type=kind, label=label, type_name=of or None)
     return base64.b64encode(file.SerializeToString()).decode()
+
+
+def protobuf_list() -> str:
+    file = FileDescriptorProto(name="list.proto", package="shop", syntax="proto3")
+    file.message_type.add(name="List").field.add(
+        name="rows", number=1, type=F.TYPE_MESSAGE, label=F.LABEL_REPEATED, type_name=".shop.Row"
+    )
+    row = file.message_type.add(name="Row")
+    row.field.add(name="a", number=1, type=F.TYPE_INT32, label=F.LABEL_OPTIONAL)
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+def avro_count(count: int) -> bytes:
+    """The head of a block of ``count`` items."""
+    left, found = count << 1, bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*found, left])
 
 
 TREE = fields(("v", "int"), ("next", ["null", "r"]))
@@ -260,9 +282,82 @@ def test_each_message_is_a_row_whatever_its_body_is(tmp_path: Path) -> None:
     ]
     rows = RecordColumns(records_of(messages), inflate=False)
     columns = TypedColumns(("queueId", *TYPED_COLUMNS), spark.IntegerType(), schemas)
-    made = columns.batch(rows).to_pylist()
+    made = [row for batch in columns.batches(rows) for row in batch.to_pylist()]
 
     assert [row["value"] for row in made] == [7, 7, 7, *[None] * 7]
     assert [row["schemaId"] for row in made] == [1, 1, 1, 1, 1, 2, 3, 9, None, None]
     assert [row["unparsed"] for row in made[3:]] == [one.body for one in messages[3:]]
     assert all(bool(row["unparsedWhy"]) == (row["value"] is None) for row in made)
+
+
+MANY: Mapping[str, tuple[RegisteredSchema, Callable[[int], bytes]]] = {
+    "records of Avro": (
+        schema("AVRO", {"type": "array", "items": fields(("a", "boolean"))}),
+        lambda count: avro_count(count) + bytes(count) + b"\0",
+    ),
+    "maps of Avro within records that have one within them": (
+        schema("AVRO", fields(("a", {"type": "array", "items": ["null", "r"]}))),
+        lambda count: avro_count(count) + b"\2\0" * count + b"\0",
+    ),
+    "objects of JSON": (
+        schema("JSON", {"type": "array", "items": {"type": "object", "properties": {"a": {}}}}),
+        lambda count: b"[" + b"{}," * (count - 1) + b"{}]",
+    ),
+    "columns of JSON": (
+        schema(
+            "JSON",
+            {"type": "array", "items": {"properties": {f"c{n}": {} for n in range(99)},
+                                        "type": "object"}},
+        ),
+        lambda count: b"[" + b"{}," * (count // 50) + b"{}]",
+    ),
+    "numbers of JSON that nobody reads": (
+        schema("JSON", {"type": "object", "properties": {"a": {"type": "string"}}}),
+        lambda count: b'{"b":[' + b"0," * (count - 1) + b"0]}",
+    ),
+    "messages of Protobuf": (
+        schema("PROTOBUF", protobuf_list()),
+        lambda count: b"\x0a\0" * count,
+    ),
+}  # fmt: skip
+"""Bodies of few bytes for each of their values, which take a hundred times as many in memory."""
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_a_body_of_too_many_values_is_a_row_as_any_other(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered, body = MANY[name]
+    monkeypatch.setattr(body_codecs, "VALUES_MAX", 50_000)
+    monkeypatch.setattr(chosen_columns, "VALUES_MAX", 50_000)
+
+    class Known:
+        def of_id(self, identity: int) -> RegisteredSchema:
+            return registered
+
+    made = TypedColumns(TYPED_COLUMNS, spark_type_of(registered), Known())
+    bodies = [body(10), body(60_000), body(5_000), body(5_000), body(5_000), body(10)]
+    batches = list(made.batches(RecordColumns(records_of([message(one) for one in bodies]))))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [row["unparsed"] is not None for row in rows] == [False, True, *[False] * 4]
+    assert "more than 50000 values" in rows[1]["unparsedWhy"]
+    assert len(batches) > 1 and batches[0].num_rows == 2, "a batch ends by its values"
+
+
+def test_texts_of_json_are_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_codecs, "VALUES_MAX", 100)
+    codec = codec_of(schema("JSON", True))
+    for text in (",[{" * 999, '\\",' * 999, "\\"):
+        body = json.dumps({"a": text, "b": [text]}).encode()
+        assert decoded(codec, body, identity=1) == {"a": text, "b": [text]}
+    for wrong in (b'"' + b'\\"' * 99_999, b'[",' * 50, b'"\\'):
+        with pytest.raises(BodyUnreadableError):
+            decoded(codec, wrong, identity=1)
+
+
+def test_a_body_of_too_many_bytes_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_codecs, "DECODED_SIZE_MAX", 100)
+    codec = codec_of(schema("JSON", True))
+    assert decoded(codec, b'"' + b"a" * 98 + b'"', identity=1)
+    with pytest.raises(BodyUnreadableError, match="at most 100 are read"):
+        decoded(codec, b'"' + b"a" * 99 + b'"', identity=1)

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import time
+import tracemalloc
 from typing import Any
 
 import jsonschema
@@ -558,6 +559,23 @@ def test_names_that_are_long_are_steps() -> None:
     )
     texts = [text([f"{'n' * 900}{number}{n}" for n in range(30)]) for number in range(9)]
     refused_at_once(SchemaType.AVRO, [*texts, union], Compatibility.FULL_TRANSITIVE)
+
+
+@pytest.mark.parametrize("inner", ["aliases", "fields"])
+def test_names_within_a_long_namespace_are_steps(inner: str) -> None:
+    """Each of 3,000 short names is as long as the namespace that stands there once."""
+    names: object = [f"a{number}" for number in range(3_000)]
+    if inner == "fields":
+        names = [{"name": f"a{number}", "type": "r"} for number in range(3_000)]
+    record = {"type": "record", "name": "r", "namespace": "n" * 20_000, "fields": [], inner: names}
+    text = json.dumps(record)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match="too large to be compared"):
+            avro_type(text, StepBudget())
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_step_that_takes_too_long_ends_a_comparison() -> None:

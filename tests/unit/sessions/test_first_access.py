@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import pytest
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
 from ledgermq.sessions.keys import first_access
+from ledgermq.sessions.keys.client_keys import make_client_keys, make_node_key
 from ledgermq.sessions.keys.first_access import AccessWish, NewNode, make_first_access
+from ledgermq.sessions.keys.peer_keys import init_keys
+from ledgermq.sessions.keys.user_secrets import make_user_key
 from ledgermq.store.files.disk_sync import make_directories
 
 WISH = AccessWish(
@@ -22,19 +26,39 @@ WISH = AccessWish(
 )
 
 
-def test_in_a_folder_that_everybody_may_change_no_keys_are_made(tmp_path: Path) -> None:
+MAKERS: dict[str, Callable[[Path], object]] = {
+    "access": lambda path: make_first_access(path, WISH),
+    "keys of members": lambda path: init_keys(path, [NodeId("n0"), NodeId("n1")]),
+    "key of a node": make_node_key,
+    "keys of a client": lambda path: make_client_keys(path, server="x" * 40),
+    "key of users": make_user_key,
+}
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_in_a_folder_that_others_may_change_no_keys_are_made(tmp_path: Path, maker: str) -> None:
     place = tmp_path / "open"
     place.mkdir()
     place.chmod(0o777)
-    with pytest.raises(ConfigError, match="everybody may change the folder"):
-        make_first_access(place / "keys", WISH)
+    with pytest.raises(ConfigError, match="others may change the folder"):
+        MAKERS[maker](place / "keys")
     assert list(place.iterdir()) == []
 
     # As of /tmp: nobody removes what is another's.
     place.chmod(0o1777)
-    make_first_access(place / "keys", WISH)
+    MAKERS[maker](place / "keys")
     assert [path.name for path in place.iterdir()] == ["keys"]
-    assert stat.S_IMODE((place / "keys").stat().st_mode) == 0o700
+    assert (place / "keys").stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be in two groups")
+@pytest.mark.parametrize("maker", MAKERS)
+def test_of_groups_the_processs_own_alone_may_change_the_folder(tmp_path: Path, maker: str) -> None:
+    tmp_path.chmod(0o770)
+    MAKERS[maker](tmp_path / "keys")
+    os.chown(tmp_path, 0, 65_534)
+    with pytest.raises(ConfigError, match="others may change the folder"):
+        MAKERS[maker](tmp_path / "more")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two accounts")
