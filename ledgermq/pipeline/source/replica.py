@@ -13,9 +13,11 @@ from ledgermq.formats.arrays import UNIT, Units
 from ledgermq.formats.records.message import HEAD_SIZE
 from ledgermq.model.errors import LedgerError, StorageError
 from ledgermq.pipeline.queue_ranges import Queue
-from ledgermq.pipeline.source.store_source import StoreSource, queues_in
+from ledgermq.pipeline.source.store_source import StoreSource, batch_units_end, queues_in
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.log_family import LogFile, LogFolder
+from ledgermq.store.queues.batch_queue_reader import queue_reader
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import log_in, names_in
 
@@ -117,13 +119,18 @@ class Replica:
         self.root = root
         self.log = LooseLog(root, self_id=None)
         self._readers: dict[Queue, QueueReader | None] = {}
+        self.of_batches = self._batch_topics()
         self._dispatched_end = 0
         self._committed: tuple[object, int] | None = None
 
     @property
+    def _queues(self) -> Path:
+        return self.root / "consumequeue"
+
+    @property
     def has_queues(self) -> bool:
         """Whether there is a ConsumeQueue."""
-        return (self.root / "consumequeue").is_dir()
+        return self._queues.is_dir()
 
     def refresh(self) -> None:
         """Look for what came and went since."""
@@ -168,9 +175,9 @@ class Replica:
     def queues(self) -> list[Queue]:
         """The queues that it has."""
         try:
-            return queues_in(self.root / "consumequeue")
+            return queues_in(self.root, self.of_batches)
         except LedgerError as error:
-            self.log.tell(self.root / "consumequeue", error)
+            self.log.tell(self._queues, error)
             return []
 
     def bounds(self, queue: Queue, log_first: int, log_end: int) -> tuple[int, int]:
@@ -179,6 +186,8 @@ class Replica:
         if reader is None:
             return 0, 0
         try:
+            if queue[0] in self.of_batches:
+                log_end = min(log_end, batch_units_end(self.root))
             first, end = reader.bounds(log_end, log_first=log_first)
             last = reader.units(end - 1, 1) if first < end else ()
         except VanishedError:
@@ -256,13 +265,21 @@ class Replica:
 
     def _reader(self, queue: Queue) -> QueueReader | None:
         if queue not in self._readers:
-            folder = self.root / "consumequeue" / queue[0] / str(queue[1])
             try:
-                self._readers[queue] = QueueReader(folder, file_size=None)
+                self._readers[queue] = queue_reader(
+                    self._queues, *queue, file_size=None, of_batches=self.of_batches, fills=True
+                )
             except LedgerError as error:
                 self._give_up(queue, error)
         return self._readers[queue]
 
     def _give_up(self, queue: Queue, error: LedgerError) -> None:
         self._readers[queue] = None
-        self.log.tell(self.root / "consumequeue" / queue[0] / str(queue[1]), error)
+        self.log.tell(self._queues / queue[0] / str(queue[1]), error)
+
+    def _batch_topics(self) -> frozenset[str]:
+        try:
+            return batch_topics(self.root)
+        except LedgerError as error:
+            self.log.tell(self.root, error)
+            return frozenset()

@@ -24,13 +24,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ledgermq.formats.arrays import UNIT, Units
+from ledgermq.formats.batch_unit import BATCH_TAGS
 from ledgermq.formats.head_field import HeadField
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import whole_records
 from ledgermq.formats.records.message import decode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
 from ledgermq.pipeline.columns.arrow_slices import Integers
-from ledgermq.pipeline.columns.queued_records import QueuedRecords
+from ledgermq.pipeline.columns.queued_records import QueuedRecords, each_message
 from ledgermq.pipeline.columns.record_columns import RecordBlock, heads_of
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue
 from ledgermq.pipeline.source.data_loss import report_loss
@@ -97,6 +98,9 @@ class ReplicaSource(FileSource):
     def queues(self) -> list[Queue]:
         """All queues that any replica has."""
         return sorted(set(chain.from_iterable(replica.queues() for replica in self._replicas)))
+
+    def has_batches(self, topic: str) -> bool:
+        return any(topic in replica.of_batches for replica in self._replicas)
 
     def bounds(self, queues: Iterable[Queue]) -> dict[Queue, MessageRange]:
         """What the replicas hold together of each of ``queues``."""
@@ -168,7 +172,8 @@ class ReplicaSource(FileSource):
             found = self._whole(loaded, at) or self._damaged(ranges, loaded, at)
             if found is not None:
                 count = len(found.starts)
-                yield QueuedRecords(found, ranges, loaded.numbers[at : at + count])
+                numbers = loaded.numbers[at : at + count]
+                yield from each_message(QueuedRecords(found, ranges, numbers))
                 at += count
             elif looked_at != at:
                 # Files may have come and gone since they were looked for.
@@ -264,6 +269,8 @@ class ReplicaSource(FileSource):
         if not len(unit):
             return False
         position, size = int(unit["position"][0]), int(unit["size"][0])
+        if self.has_batches(queue[0]):
+            offset -= int(unit["tags"][0]) - BATCH_TAGS
         return any(
             points_to(
                 view[position - file.start :], queue_offset=offset, position=position, size=size
