@@ -13,9 +13,13 @@ from tests import left_out
 if reason := left_out.without_spark(needs_java=False):
     pytest.skip(reason, allow_module_level=True)
 
+import pyarrow.parquet as pq
+
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer, MessageFilter
+from ledgermq.formats.records.message import INNER_BATCH
 from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.model.exit_status import EXIT_CONFIG
 from ledgermq.pipeline.columns.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.source.piece_source import PieceSource
@@ -63,6 +67,20 @@ class ColdBatches:
         set_retention(Member(node, "n7"), bytes_max="1MiB")
         with CursorPage.attach(node.runtime / "cursors") as page:
             wait_until(lambda: page.read_log_begin().position > 0, "files to go", PATIENCE_S)
+
+    def alone_and_among(self) -> tuple[int, int]:
+        """A queue offset whose message is a record by itself, and one that is among others."""
+        columns = ["topic", "queueOffset", "sysFlag", "properties"]
+        path = sorted((self.place / "pieces").iterdir())[0]
+        alone = among = -1
+        for row in pq.read_table(path, columns=columns).to_pylist():
+            if row["topic"] != TOPIC:
+                continue
+            if not row["sysFlag"] & INNER_BATCH:
+                alone = row["queueOffset"]
+            elif int(dict(row["properties"])["INNER_NUM"]) > 1:
+                among = row["queueOffset"] + 1
+        return alone, among
 
     def files(self) -> int:
         return len(list((self.node.root / "commitlog").iterdir()))
@@ -155,6 +173,18 @@ def test_rocketmqs_clients_may_begin_in_the_middle_of_a_sealed_record(cold: Cold
 
     assert begin == "0"
     assert firsts == list(range(20))
+
+
+def test_a_message_that_is_in_one_record_with_others_is_not_deleted_of_pieces(
+    cold: ColdBatches, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--from", str(cold.place), "--dry-run"]
+    alone, among = cold.alone_and_among()
+
+    assert main(["piece", "delete", TOPIC, "0", str(among), *words]) == EXIT_CONFIG
+    assert "in one record with others" in capsys.readouterr().err
+    assert main(["piece", "delete", TOPIC, "0", str(alone), *words]) == 0
+    assert "1 messages would be deleted" in capsys.readouterr().out
 
 
 def test_spark_reads_pieces_and_the_log_behind_them_message_by_message(cold: ColdBatches) -> None:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -328,9 +329,7 @@ def runs_of(
     queues = table.column("queueId").to_numpy()
     offsets = table.column("queueOffset").to_numpy()
     flags = table.column("sysFlag").to_numpy()
-    kinds = flags & TRANSACTION_MASK
-    is_queued = (kinds != TRANSACTION_PREPARED) & (kinds != TRANSACTION_ROLLBACK)
-    is_queued &= (queues >= 0) & (offsets >= 0)
+    is_queued = are_queued(flags) & (queues >= 0) & (offsets >= 0)
     counts = _messages_of_rows(table, np.flatnonzero(flags & INNER_BATCH))
     times = _times(table)
     names = topics.dictionary.to_pylist()
@@ -356,6 +355,16 @@ def runs_of(
                 *(int(within.min()), int(within.max()), span if span > end - first else 0),
             )
         )
+
+
+def are_queued(flags: I64) -> npt.NDArray[np.bool_]:
+    """Whether records with these flags are messages of a queue: prepared and rolled back ones never
+    were.
+    """
+    kinds = flags & TRANSACTION_MASK
+    found: npt.NDArray[np.bool_]
+    found = (kinds != TRANSACTION_PREPARED) & (kinds != TRANSACTION_ROLLBACK)
+    return found
 
 
 def _messages_of_rows(table: pa.Table, several: I64) -> I64:
