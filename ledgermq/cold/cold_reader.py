@@ -23,8 +23,9 @@ import pyarrow as pa
 from ledgermq.broker.reading.property_scan import sql_filter
 from ledgermq.cold.watched_place import WatchedPlace
 from ledgermq.formats.java_hash import java_hash
+from ledgermq.formats.records.inner_batch import single_records
 from ledgermq.formats.records.message import decode_message, properties_in
-from ledgermq.formats.records.properties import decode_properties
+from ledgermq.formats.records.properties import TAGS, decode_properties
 from ledgermq.ipc.counters import ColdCounter
 from ledgermq.model.errors import (
     CorruptLogError,
@@ -111,6 +112,9 @@ GROUPS_BYTES = 64 * MIB
 
 AHEAD_KEPT = 1_024
 """Stretches that were read ahead, of which it is remembered, so that each is once."""
+
+MESSAGES_LOOKED_AT = 2_048
+"""Messages that are taken out of records of several for one answer, where some are wanted."""
 
 _TAG_HASHES = 2**32
 
@@ -300,7 +304,12 @@ class ColdReader:
         if first is None:
             return ColdNothing(asked.number, -1, True)
         piece, run, offset = first
-        return self._records(asked, self._rows(piece, run, offset))
+        rows = self._rows(piece, run, offset)
+        if asked.topic in piece.footer.batched:
+            rows = _taken_apart(asked, rows, offset)
+            if not len(rows.offsets):
+                return ColdNothing(asked.number, run.end, False)
+        return self._records(asked, rows)
 
     def _first_of(self, asked: ColdQuestion) -> int:
         """First offset that is shown of a queue; -1: pieces have none of it."""
@@ -308,10 +317,15 @@ class ColdReader:
         return begin if begin < 0 else max(asked.floor, begin)
 
     def _rows(self, piece: PieceFile, run: SealedRun, offset: int) -> _Rows:
-        """The records of a run from ``offset`` on."""
+        """The records of a run from ``offset`` on; where records have several messages, from the
+        one on that may have this one.
+        """
         group, end = self._group(piece, run.group), run.row + run.rows
         # Some in between may have been dropped.
         row = run.row + int(np.searchsorted(group.offsets[run.row : end], offset))
+        is_there = row < end and int(group.offsets[row]) == offset
+        if run.span and not is_there and row > run.row:
+            row -= 1
         ends, tags = group.ends[row : end + 1], group.tags.slice(row, end - row)
         return _Rows(*(group.octets, ends, tags, piece.footer.header_size, group.offsets[row:end]))
 
@@ -391,6 +405,37 @@ class ColdReader:
             self._place.forget(name)
             queues.forget(name)
             self._groups.forget(lambda key: key[0] == name)
+
+
+def _taken_apart(asked: ColdQuestion, rows: _Rows, offset: int) -> _Rows:
+    """The messages of records from ``offset`` on, as far as one answer looks at them."""
+    most = asked.messages_max
+    if asked.tag_hashes or asked.expression:
+        most = max(most, MESSAGES_LOOKED_AT)
+    parts: list[bytes | bytearray] = []
+    offsets: list[int] = []
+    tags: list[str | None] = []
+    size = 0
+
+    def is_enough() -> bool:
+        return len(offsets) >= most or size > RECORDS_SIZE_MAX
+
+    for begin, end in pairwise(rows.ends.tolist()):
+        header = rows.octets[begin : begin + rows.header]
+        for number, record in single_records(rows.octets[begin + rows.header : end], offset):
+            if is_enough():
+                break
+            parts += [bytes(header), record]
+            size += len(header) + len(record)
+            offsets.append(number)
+            tags.append(decode_properties(properties_in(memoryview(record))).get(TAGS))
+        if is_enough():
+            break
+    ends = np.cumsum([0, *map(len, parts)])[::2]
+    octets = memoryview(b"".join(parts))
+    return _Rows(
+        octets, ends, pa.array(tags, pa.string()), rows.header, np.array(offsets, np.int64)
+    )
 
 
 def _is_gone(found: ColdRecords | ColdNothing) -> bool:

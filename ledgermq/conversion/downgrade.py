@@ -17,6 +17,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from ledgermq.conversion import conversion_journal as journal
@@ -29,6 +30,8 @@ from ledgermq.conversion.conversion_journal import (
 )
 from ledgermq.conversion.last_backup import NAME as LAST_BACKUP
 from ledgermq.conversion.log_conversion import Converted, LogConversion, PositionTable
+from ledgermq.formats.arrays import BATCH_UNIT, UNIT
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.dledger_entry import check_entry, decode_entry_header
 from ledgermq.formats.dledger_index import (
@@ -55,11 +58,12 @@ from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.log_family import LogFamily, LogFolder, MappedLog
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.queues.batch_topics import batch_topics
+from ledgermq.store.queues.derived_files import load_derived_files
 from ledgermq.store.queues.dispatch_build import DispatchBuilder, dispatch_log
 from ledgermq.store.queues.known_ends import known_queue_ends
 from ledgermq.store.queues.queue_end import find_end
 from ledgermq.store.queues.queue_ends import NAME as ENDS_NAME
+from ledgermq.store.queues.queue_files import found_file_size
 from ledgermq.store.recovery.stopped_log import recover_stopped
 from ledgermq.store.state_mark import NAME as STATE_MARK
 from ledgermq.store.state_mark import write_state_mark
@@ -204,14 +208,6 @@ def downgrade(
                 f" {root} --finish; to go back, ledgermq store downgrade {root} --undo",
                 directory=str(root),
             )
-    of_batches = sorted(batch_topics(root))
-    if of_batches:
-        raise ConfigError(
-            "topics with RocketMQ's queues of batches are not converted: give the DLedger log back"
-            " to RocketMQ as it is, or delete these topics there first",
-            directory=str(root),
-            topics=of_batches[:3],
-        )
     if begun is None or begun.phase is Phase.PREPARING:
         begun = _build(root, store, self_id=self_id, progress=progress)
     begun = journal.switch(root, begun)
@@ -433,11 +429,13 @@ def _build_queues(
     plain = [path for path in (directory.commit_log, folder / "commitlog") if path is not None]
     log = MappedLog(LogFamily(*(LogFolder(path, 0) for path in plain)).mapped())
     first = Position(log.parts[0].files.first)
+    section = replace(store, path_root_dir=folder, log=LogKind.COMMITLOG)
     builder = DispatchBuilder.open(
-        replace(store, path_root_dir=folder, log=LogKind.COMMITLOG),
+        section,
         log_start=first,
         log_end=end,
         published=first,
+        files=load_derived_files(section, published=first, batches_of=root),
         with_tags=are_tags_kept(root),
     )
     try:
@@ -460,15 +458,19 @@ def _keep_queues(
     Those of light queues, which the log does not bring back, may point anywhere before
     ``plain_end``, where it becomes another one.
     """
-    file_size = directory.queue_file_size
+    sizes = {
+        "consumequeue": (directory.queue_file_size, UNIT),
+        BATCH_FOLDER: (found_file_size(root / BATCH_FOLDER), BATCH_UNIT),
+    }
     kept = 0
-    built, before = root / journal.NEW / "consumequeue", root / "consumequeue"
+    built = root / journal.NEW
     try:
-        for queue in queue_folders(before):
-            target = built / queue.relative_to(before)
+        for queue in chain(*(queue_folders(root / name) for name in sizes)):
+            target = built / queue.relative_to(root)
+            file_size, unit = sizes[queue.parent.parent.name]
             if target.exists() or queue.parent.name == SYSTEM_TOPIC or file_size is None:
                 continue
-            end = find_end(queue, file_size, whole_below=0).log_end
+            end = find_end(queue, file_size, whole_below=0, unit=unit).log_end
             if end > (first if is_topic_name(queue.parent.name) else plain_end):
                 logger.warning(
                     "queue not taken over, the log has no message of it: queue=%s log_end=%d",
@@ -481,7 +483,7 @@ def _keep_queues(
                 shutil.copy2(queue / name, target / name)
                 with (target / name).open("rb") as file:
                     sync_content(file.fileno())
-            for made in (target, target.parent, built):
+            for made in (target, target.parent, target.parent.parent):
                 sync_directory(made)
             kept += 1
     except OSError as error:
@@ -498,11 +500,13 @@ def _put_ends(
         return 0
     system = SYSTEM_TOPIC.encode()
     wanted = {name: at for name, at in known.ends.items() if name[0] != system}
+    section = replace(store, path_root_dir=root / journal.NEW, log=LogKind.COMMITLOG)
     builder = DispatchBuilder.open(
-        replace(store, path_root_dir=root / journal.NEW, log=LogKind.COMMITLOG),
+        section,
         log_start=Position(log_start),
         log_end=end,
         published=end,
+        files=load_derived_files(section, published=end, batches_of=root),
     )
     try:
         put = builder.queues.put_ends(wanted, log_start=log_start)
@@ -514,7 +518,7 @@ def _put_ends(
 
 def _moves(root: Path, dledger: Path) -> tuple[FileRename, ...]:
     """What is set aside, and what takes its place; what is not there is not moved."""
-    aside = [dledger.name, "consumequeue", "index", "checkpoint", "abort"]
+    aside = [dledger.name, "consumequeue", BATCH_FOLDER, "index", "checkpoint", "abort"]
     aside += [f"{journal.OWN}/{name}" for name in OF_THE_GROUP]
     moves = [FileRename(name, f"{journal.OLD}/{name}") for name in aside if (root / name).exists()]
     new = root / journal.NEW
@@ -529,7 +533,7 @@ def _moves(root: Path, dledger: Path) -> tuple[FileRename, ...]:
         place = [f"commitlog/{path.name}" for path in sorted((new / "commitlog").iterdir())]
     else:
         place = ["commitlog"]
-    place += ["consumequeue", "index", "checkpoint"]
+    place += ["consumequeue", BATCH_FOLDER, "index", "checkpoint"]
     own = ("dispatch-checkpoint", ENDS_NAME, STATE_MARK, ARCHIVES)
     place += [f"{journal.OWN}/{name}" for name in own]
     moves += [FileRename(f"{journal.NEW}/{name}", name) for name in place if (new / name).exists()]

@@ -28,7 +28,6 @@ from ledgermq.store.files.small_file import read_file, replace_file
 from ledgermq.store.files.store_checkpoint import with_positions_of
 from ledgermq.store.index.tag_items import has_tag_items, keep_tags
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.derived_files import load_derived_files
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.queues.known_ends import known_queue_ends
@@ -96,7 +95,7 @@ def rebuild(
             ends,
             told,
             with_tags=with_tags,
-            of_batches=batch_topics(root),
+            batches_of=root,
         )
     except BaseException:
         delete_folder(staging)
@@ -164,7 +163,7 @@ def _build(
     told: Callable[[int, int], None],
     *,
     with_tags: bool,
-    of_batches: frozenset[str],
+    batches_of: Path,
 ) -> Rebuilt:
     first, end = reader.first, reader.committed_end()
     # An empty log has no committed entry, and a first position of 0.
@@ -172,7 +171,7 @@ def _build(
     (section.path_root_dir / "consumequeue").mkdir(parents=True)
     if section.message_index_enable:
         (section.path_root_dir / "index").mkdir()
-    files = load_derived_files(section, published=None, of_batches=of_batches)
+    files = load_derived_files(section, published=None, batches_of=batches_of)
     builder = DispatchBuilder.open(
         section, log_start=first, log_end=end, published=None, files=files, with_tags=with_tags
     )

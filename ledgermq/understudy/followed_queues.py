@@ -11,6 +11,7 @@ from ledgermq.dispatcher.log_spans import LogSpans
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.ids import Position
 from ledgermq.store.files.disk_sync import make_folder
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.understudy.received_log import ReceivedLog
 
@@ -18,12 +19,17 @@ from ledgermq.understudy.received_log import ReceivedLog
 class FollowedQueues:
     """Owned by the process that follows, beside the log; opened when that has begun."""
 
-    def __init__(self, section: StoreSection, log: ReceivedLog, *, with_tags: bool) -> None:
+    def __init__(
+        self, section: StoreSection, log: ReceivedLog, *, with_tags: bool, tables_position: int
+    ) -> None:
         """Find where to go on, and take away what the log does not have.
 
         Args:
             section: sizes as the master has them.
             with_tags: the index has items of tags, as RocketMQ 5 makes them.
+            tables_position: topics of messages before it were in the table when these queues were
+                built. What is behind it may be of a topic that is known now to have queues of
+                batches: it is dispatched again.
 
         Raises:
             ConfigError: the files there have other sizes.
@@ -34,6 +40,7 @@ class FollowedQueues:
         make_folder(root / "consumequeue")
         if section.message_index_enable:
             make_folder(root / "index")
+        self.of_batches = batch_topics(root)
         self._spans = LogSpans(log.family)
         self._builder = DispatchBuilder.open(
             section,
@@ -42,6 +49,7 @@ class FollowedQueues:
             published=None,
             log=log.family,
             with_tags=with_tags,
+            again_from=Position(tables_position) if self.of_batches else None,
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="flush")
         self._flush: Future[None] | None = None

@@ -7,14 +7,21 @@ is run again; until its last step the folder is an understudy's.
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.conversion.stream.log_facts import records_in
 from ledgermq.conversion.understudy_note import UnderstudyNote, write_note
+from ledgermq.dispatcher.log_spans import LogSpans
+from ledgermq.formats.batch_unit import QUEUE_TYPE
+from ledgermq.formats.records.inner_batch import batch_in
 from ledgermq.model.config.host_texts import split_address
 from ledgermq.model.errors import ConfigError
+from ledgermq.model.ids import Position
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.model.names.system_topics import is_system_topic
 from ledgermq.process.clock import Clock, epoch_ms
 from ledgermq.process.table_files import unreadable_tables
@@ -86,15 +93,23 @@ def finish_store(
         log.sync()
         log.note_durable()
         section = section_of(note, root)
-        with closing(FollowedQueues(section, log, with_tags=note.product >= 5)) as queues:
+        found = [f"{one.path.name}: {one.reason}" for one in unreadable_tables(root / "config")]
+        if found:
+            raise ConfigError("tables of the master cannot be read", tables=found)
+        made = _make_batch_topics(root, log, status.tables_position)
+        with closing(
+            FollowedQueues(
+                section,
+                log,
+                with_tags=note.product >= 5,
+                tables_position=status.tables_position,
+            )
+        ) as queues:
             queues.build(log.durable)
             queues.flush()
         begin, end = log.first, log.durable
-    found = [f"{one.path.name}: {one.reason}" for one in unreadable_tables(root / "config")]
-    if found:
-        raise ConfigError("tables of the master cannot be read", tables=found)
     with closing(StoreView(root)) as view:
-        made = _make_topics(root, view, status.tables_position)
+        made += _make_topics(root, view, status.tables_position)
         messages = sum(queue.end - queue.first for queue in view.queues())
     return PromotedFolder(begin, end, messages, made)
 
@@ -108,23 +123,61 @@ def mark_promoted(root: Path, note: UnderstudyNote, clock: Clock) -> None:
     write_note(root, replace(note, promoted_at_ms=epoch_ms(clock)))
 
 
+def _make_batch_topics(root: Path, log: ReceivedLog, position: int) -> tuple[str, ...]:
+    """Make topics that have records of several messages from ``position`` on and are in no table:
+    before queues are built, for such records are in queues of their own.
+    """
+    spans, end = LogSpans(log.family), log.durable
+    found: dict[str, int] = {}
+    at = max(position, int(log.first or 0))
+    while at < end:
+        span = spans.span(Position(at))
+        assert span is not None, (at, end)
+        upto = min(end, span.end)
+        lots = records_in(
+            span.view, at - span.start, upto - span.start,
+            header_size=span.header_size, base=span.start,
+        )  # fmt: skip
+        for starts, sizes in lots:
+            for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+                batch = batch_in(span.view[start : start + size])
+                if batch is not None and is_file_name(batch.topic):
+                    name = batch.topic.decode()
+                    found[name] = max(found.get(name, 0), batch.queue_id + 1)
+        at = upto
+    spans.close()
+    return _add_topics(root, found, {"attributes": {QUEUE_TYPE: "BatchCQ"}})
+
+
 def _make_topics(root: Path, view: StoreView, position: int) -> tuple[str, ...]:
     """Make topics of queues that have messages from ``position`` on and are in no table.
 
     When the tables were asked for, the master had all before ``position``: what has none of it was
     made since; what has nothing behind it was deleted.
     """
-    file = ConfigFile(root / "config" / TOPICS_FILE)
-    document = file.load()
-    table = document.get(TOPIC_TABLE)
-    rows: dict[str, object] = dict(table) if isinstance(table, dict) else {}
     made: dict[str, int] = {}
     for queue in view.queues():
-        if queue.topic in rows or is_system_topic(queue.topic) or queue.end == queue.first:
+        if is_system_topic(queue.topic) or queue.end == queue.first:
             continue
         (last,) = view.units(queue.topic, queue.queue_id, queue.end - 1, 1)["position"].tolist()
         if last >= position:
             made[queue.topic] = max(made.get(queue.topic, 0), queue.queue_id + 1)
+    return _add_topics(root, made, {})
+
+
+def _add_topics(
+    root: Path, found: Mapping[str, int], more: Mapping[str, object]
+) -> tuple[str, ...]:
+    """Have those topics in the table that are not there, with so many queues; which ones.
+
+    Args:
+        more: fields of their rows, beside the usual ones.
+    """
+    file = ConfigFile(root / "config" / TOPICS_FILE)
+    document = file.load()
+    table = document.get(TOPIC_TABLE)
+    rows: dict[str, object] = dict(table) if isinstance(table, dict) else {}
+    made = {name: queues for name, queues in found.items() if name not in rows}
     for name, queues in made.items():
         rows[name] = {
             "topicName": name,
@@ -134,6 +187,7 @@ def _make_topics(root: Path, view: StoreView, position: int) -> tuple[str, ...]:
             "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": 0,
             "order": False,
+            **more,
         }
     if made:
         file.save({**document, TOPIC_TABLE: rows})

@@ -33,6 +33,7 @@ from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.process.clock import NS_PER_MS, Clock, epoch_ms
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.store.index.tag_items import keep_tags
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_ends import QueueEnds, ends_path, write_queue_ends
 from ledgermq.understudy.elected_frames import ElectedLink
 from ledgermq.understudy.elected_master import elected_by, ha_address, remoting_of_master
@@ -288,10 +289,7 @@ class Understudy:
             position,
             self._log.durable,
         )
-        if self._queues is not None:
-            self._queues.flush()
-            self._queues.close()
-            self._queues = None
+        self._close_queues()
         self._log.cut(position)
         # What is asked for meanwhile is of the master before.
         self._round_counts = False
@@ -437,13 +435,24 @@ class Understudy:
 
     def _dispatch(self) -> None:
         """Build queues and index up to what is durable."""
-        if self._log.is_empty:
+        if self._log.is_empty or not self._status.tables_at_ms:
+            # Which topics have queues of batches says the table.
             return
         if self._queues is None:
-            with_tags = self._note.product >= 5
-            self._queues = FollowedQueues(self._section, self._log, with_tags=with_tags)
+            self._queues = FollowedQueues(
+                self._section,
+                self._log,
+                with_tags=self._note.product >= 5,
+                tables_position=self._status.tables_position,
+            )
         self._queues.build(self._log.durable)
         self._change(durable=self._log.durable, dispatched=self._queues.position)
+
+    def _close_queues(self) -> None:
+        if self._queues is not None:
+            self._queues.flush()
+            self._queues.close()
+            self._queues = None
 
     def _turn(self, now_ms: int) -> None:
         """What is due beside the log: tables, checkpoint, flush, status."""
@@ -473,6 +482,10 @@ class Understudy:
         self._round_due_ms = now_ms + max(TABLES_MS, TABLES_PAUSE * found.took_ms)
         if not self._round_counts:
             return
+        if self._queues is not None and batch_topics(self._root) != self._queues.of_batches:
+            # By the position of the round before: only since then may one have been made.
+            self._close_queues()
+            self._dispatch()
         self._change(
             master_end=found.reach.end,
             tables_at_ms=found.at_ms,
@@ -480,6 +493,8 @@ class Understudy:
             missing="; ".join(found.missing),
             trouble="",
         )
+        if self._queues is None:
+            self._dispatch()
 
     def _tell(self) -> None:
         """Write checkpoint and status, and begin to make durable what is derived."""

@@ -327,3 +327,40 @@ def test_compacted_and_batch_topics_that_rocketmq_deletes_are_gone(
     assert main(["store", "rebuild", str(node.root)]) == 0
     assert not (node.root / "batchconsumequeue" / "batched" / "0").exists()
     assert findings(node.root, capsys) == []
+
+
+def test_a_downgraded_store_goes_on_at_a_plain_rocketmq_5(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_rocketmq5()
+    root = tmp_path / "store"
+    root.mkdir()
+    rows = {**SETTINGS, **OF_KINDS[1], "dLegerPeers": f"{SELF_ID}-127.0.0.1:{free_port()}"}
+    with rocketmq5_serving(root, tmp_path, **rows) as address:
+        client = RemotingClient(address)
+        fill(client)
+        send_batches(client, *BATCHES)
+        before = shown(records_of(client, "batched"))
+        client.close()
+    assert main(["store", "downgrade", str(root), "--self-id", SELF_ID]) == 0
+    assert main(["store", "downgrade", str(root), "--finish"]) == 0
+    assert findings(root, capsys) == []
+    capsys.readouterr()
+    manifest = str(tmp_path / "manifest")
+    assert (
+        main(["migrate", "back", str(root), "--manifest", manifest, "--to", "4.9", "--json"]) == 0
+    )
+    told = json.loads(capsys.readouterr().out)
+    with rocketmq5_serving(root, tmp_path, **SETTINGS) as address:
+        client = RemotingClient(address)
+        after = shown(records_of(client, "batched"))
+        more = send_batches(client, 2)
+        all_ = [offset for offset, *_ in shown(records_of(client, "batched"))]
+        client.close()
+
+    assert (
+        f"{sum(BATCHES)} messages of 2 topics with queues of batches, which RocketMQ 4.9 does not"
+        " find"
+    ) in told["stays"]
+    assert after == before
+    assert (more, all_) == ([9], list(range(11)))

@@ -15,13 +15,14 @@ from ledgermq.broker.pulls.cold_reads import ColdAnswer, ColdReads
 from ledgermq.broker.pulls.pull_answers import Answer, Held, Hold, Holds, Later, nothing, refusal
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.reading.poison_messages import PoisonMessages
-from ledgermq.broker.reading.property_scan import Wanted, sql_filter
+from ledgermq.broker.reading.property_scan import Integers, Wanted, sql_filter
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.service import Service
 from ledgermq.formats.arrays import Units
+from ledgermq.formats.batch_unit import BATCH_TAGS
 from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import ConfigError, LedgerError
+from ledgermq.model.errors import LedgerError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.rules.messages.pull_rules import (
@@ -494,8 +495,7 @@ class PullService(Service):
         stop = min(bounds.end, offset + most)
         while offset < stop:
             units = store.units(queue, offset, step)
-            may_be_cold = self._cold is not None and pull.topic not in store.of_batches
-            if may_be_cold and _is_gone(units, store.log.first_position):
+            if self._cold is not None and _is_gone(units, store.log.first_position):
                 # Deleted since: the cold process has what was not looked at.
                 return _again(client, held._replace(scanned_to=offset), bounds)
             if units is None:
@@ -535,7 +535,7 @@ class PullService(Service):
                 )
                 if wait_ms and may_wait:
                     return Later(wait_ms, Held(pull, offset, status))
-                given = self._given(pull, offset, units, selection)
+                given = self._given(pull, offset, units, selection, fulfilling)
                 if given is None:
                     # Removed since, and known to be: the same units are looked at again.
                     continue
@@ -545,11 +545,20 @@ class PullService(Service):
             offset += selection.scanned
         return Held(pull, offset, status)
 
-    def _given(self, pull: Pull, offset: int, units: Units, selection: Selection) -> _Given | None:
+    def _given(
+        self,
+        pull: Pull,
+        offset: int,
+        units: Units,
+        selection: Selection,
+        fulfilling: Wanted | None,
+    ) -> _Given | None:
         """The records of the selected ones of ``units``, which are those from ``offset`` on."""
         positions, chosen = selection.positions, len(selection.positions)
         if pull.topic in self._store.of_batches:
             is_there = units["position"] >= self._store.log.first_position
+            if fulfilling is not None:
+                is_there &= fulfilling
             rows = np.flatnonzero(is_there)[:chosen].tolist()
             parts = self._store.batch_records(offset, units, rows)
         else:
@@ -601,12 +610,6 @@ class PullService(Service):
         )
 
     def _sql(self, pull: Pull) -> SqlFilter:
-        if pull.topic in self._store.of_batches:
-            raise ConfigError(
-                "SQL expressions are not evaluated in topics with RocketMQ's queues of batches:"
-                " subscribe to tags, or to all",
-                topic=pull.topic,
-            )
         return sql_filter(pull.expression, is_enabled=self._filters_properties)
 
     def _fulfilling(self, pull: Pull, units: Units, *, may_wait: bool) -> Wanted | int | None:
@@ -638,16 +641,28 @@ class PullService(Service):
             count_max=pull.messages_max,
             size_max=pull.bytes_max,
             poison=self._poison,
+            numbers=self._numbers(pull, units[:alive]),
         )
         if found is not None:
             self._evaluated += len(found) * _weight(pull.expression)
             self._counts[BrokerCounter.EXPRESSIONS_EVALUATED] += len(found)
         return found
 
+    def _numbers(self, pull: Pull, units: Units) -> Integers | None:
+        """Which one of its record each message is, where records have several."""
+        if pull.topic not in self._store.of_batches:
+            return None
+        numbers: Integers = units["tags"].astype(np.int64) - BATCH_TAGS
+        return numbers
+
 
 def _is_gone(units: Units | None, first_position: int) -> bool:
     """Whether the log has the first of some units of a queue no more."""
-    return units is None or (len(units) > 0 and int(units["position"][0]) < first_position)
+    if units is None:
+        return True
+    # Of an offset that no message has, nobody else has one either.
+    positions = units["position"][units["position"] >= 0]
+    return len(positions) > 0 and int(positions[0]) < first_position
 
 
 def _again(client: Client, held: Held, bounds: ReadableRange) -> Answer:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.formats.records.message import properties_in
+from ledgermq.formats.records.inner_batch import messages_in, one_of
+from ledgermq.formats.records.message import Message, decode_message, properties_in
 from ledgermq.formats.records.properties import decode_properties
 from ledgermq.model.errors import FilterIllegalError
 from ledgermq.rules.sql.sql_filter import SqlFilter, parse_sql
@@ -50,6 +51,7 @@ def wanted_messages(
     count_max: int,
     size_max: int,
     poison: Poison,
+    numbers: Integers | None = None,
 ) -> Wanted | None:
     """Which of the first messages are wanted: of those in one file, as far as it is worth it.
 
@@ -64,6 +66,7 @@ def wanted_messages(
         count_max: what was found is enough when it is more than so many messages,
         size_max: or more than so many bytes.
         poison: called for each message that the expression fails for.
+        numbers: where records have several messages: which one of its record each message is.
 
     Raises:
         DamagedLogError: the first record is not what was written.
@@ -72,15 +75,19 @@ def wanted_messages(
     if file is None:
         return None
     inside = int(np.searchsorted(positions, file.end, "left"))
+    places, firsts = np.unique(positions[:inside], return_index=True)
     # A unit whose record does not fit its file is damaged, and told as such.
-    count = sound_count(file, positions[:inside], np.minimum(sizes, file.end - positions)[:inside])
+    sound = sound_count(file, places, np.minimum(sizes[firsts], file.end - places))
+    count = inside if sound == len(places) else int(firsts[sound])
+    read = _PropertiesOf()
     at = (positions[:count] - file.start).tolist()
     found = np.zeros(count, np.bool_)
     matched = matched_size = 0
     for row, (begin, size) in enumerate(zip(at, sizes[:count].tolist(), strict=True)):
         record = file.view[begin : begin + size]
         try:
-            is_wanted = wanted.matches(decode_properties(properties_in(record)))
+            number = -1 if numbers is None else int(numbers[row])
+            is_wanted = wanted.matches(decode_properties(read.of(record, begin, number)))
         except Exception as error:
             poison(int(positions[row]), error)
             continue
@@ -91,3 +98,24 @@ def wanted_messages(
             if matched > count_max or matched_size > size_max:
                 return found[: row + 1]
     return found
+
+
+class _PropertiesOf:
+    """Properties of messages, of which several may be in one record; that is taken apart once."""
+
+    def __init__(self) -> None:
+        self._begin = -1
+        self._messages: list[Message] = []
+
+    def of(self, record: memoryview, begin: int, number: int) -> bytes | memoryview:
+        """Those of a message.
+
+        Args:
+            begin: where the record is.
+            number: of the message in the record; -1: the record is the message.
+        """
+        if number < 0:
+            return properties_in(record)
+        if begin != self._begin:
+            self._messages, self._begin = messages_in(decode_message(record)), begin
+        return one_of(self._messages, self._messages[0].queue_offset + number).properties

@@ -16,8 +16,8 @@ from ledgermq.broker.reading.property_scan import Poison, Wanted, wanted_message
 from ledgermq.formats.arrays import Units
 from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.formats.queue_unit import UNIT_SIZE
-from ledgermq.formats.records.inner_batch import messages_in, one_of
-from ledgermq.formats.records.message import Message, decode_message, encode_message
+from ledgermq.formats.records.inner_batch import messages_in, record_of_one
+from ledgermq.formats.records.message import Message, decode_message
 from ledgermq.ipc.cursor_page import CursorPage, PublishedRole
 from ledgermq.members.log_trouble import KnownMembers
 from ledgermq.model.config.settings import LogKind, ReadsSection, Settings
@@ -407,16 +407,18 @@ class ReadableStore:
         Raises:
             DamagedLogError: the first one is not what was written.
         """
-        made: list[bytes] = []
-        size, last, messages = 0, -1, list[Message]()
+        made: list[bytes | bytearray] = []
+        size, last, whole = 0, -1, memoryview(b"")
+        messages: list[Message] = []
         for row in rows:
             position = int(units["position"][row])
             if position != last:
-                found = self._taken_apart(position, int(units["size"][row]), is_first=not made)
+                found = self._whole_record(position, int(units["size"][row]), is_first=not made)
                 if found is None:
                     break
-                messages, last = found, position
-            record = encode_message(one_of(messages, offset + row))
+                whole, last = found, position
+                messages = messages_in(decode_message(whole))
+            record = record_of_one(messages, whole, offset + row)
             if made and size + len(record) > size_max:
                 break
             made.append(record)
@@ -427,8 +429,10 @@ class ReadableStore:
         starts = (np.cumsum(sizes) - sizes).astype(np.uint32)
         return RecordParts(b"".join(made), starts, sizes, size)
 
-    def _taken_apart(self, position: int, size: int, *, is_first: bool) -> list[Message] | None:
-        """The messages of a record; ``None`` where it was removed, or is to be asked for again."""
+    def _whole_record(self, position: int, size: int, *, is_first: bool) -> memoryview | None:
+        """A record of several messages; ``None`` where it was removed, or is to be asked for
+        again.
+        """
         try:
             parts = self.records(np.array([position]), np.array([size]))
         except DamagedLogError:
@@ -438,7 +442,7 @@ class ReadableStore:
         if parts is None:
             return None
         start = int(parts.starts[0])
-        return messages_in(decode_message(memoryview(parts.payload)[start : start + size]))
+        return memoryview(parts.payload)[start : start + size]
 
     def wanted(
         self,
@@ -449,6 +453,7 @@ class ReadableStore:
         count_max: int,
         size_max: int,
         poison: Poison,
+        numbers: Integers | None = None,
     ) -> Wanted | None:
         """Which of the first messages are wanted (``wanted_messages``), once ``old_read_wait_ms``
         was asked about them.
@@ -462,12 +467,14 @@ class ReadableStore:
                 count_max=count_max,
                 size_max=size_max,
                 poison=poison,
+                numbers=numbers,
             )
         except DamagedLogError:
             self._report_damage(int(positions[0]))
             raise
         if found is not None:
-            size = int(sizes[: len(found)].sum())
+            firsts = np.unique(positions[: len(found)], return_index=True)[1]
+            size = int(sizes[firsts].sum())
             if self._is_cold:
                 self._pace.spend(size, time.monotonic_ns())
             self._note_touched(size)

@@ -12,7 +12,8 @@ from ledgermq.cli.output import tell
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.spark.cold_tables import repository_at
 from ledgermq.formats.arrays import I64
-from ledgermq.formats.records.message import decode_message
+from ledgermq.formats.records.inner_batch import is_batch, numbers_in
+from ledgermq.formats.records.message import decode_message, queue_of
 from ledgermq.model.errors import ConfigError, MessageUnknownError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
@@ -76,7 +77,10 @@ def _positions(queues: ColdQueues, arguments: argparse.Namespace) -> Iterator[in
     """
     topic: str = arguments.topic
     if arguments.key is not None:
-        yield from {one.position for one in queues.with_key(topic, arguments.key)}
+        found = {one.position: one for one in queues.with_key(topic, arguments.key)}
+        for position, one in found.items():
+            _refuse_several(topic, one)
+            yield position
         return
     queue, offset = arguments.queue, arguments.offset
     record: PieceRecord | None = next(queues.read(topic, queue, offset), None)
@@ -84,7 +88,28 @@ def _positions(queues: ColdQueues, arguments: argparse.Namespace) -> Iterator[in
         raise MessageUnknownError(
             "message of this queue is in no piece", topic=topic, queue=queue, offset=offset
         )
+    whole = queues.at(record.position)
+    assert whole is not None, record.position
+    _refuse_several(topic, whole)
     yield record.position
+
+
+def _refuse_several(topic: str, found: PieceRecord) -> None:
+    """Refuse to delete a record with more messages than the one that was named.
+
+    Raises:
+        ConfigError: it has several; says which.
+    """
+    record = memoryview(found.record)
+    base, messages = numbers_in(record)
+    if is_batch(record) and messages > 1:
+        raise ConfigError(
+            "the message is in one record with others, and pieces lose whole records alone",
+            topic=topic,
+            queue=queue_of(record)[1],
+            first=base,
+            messages=messages,
+        )
 
 
 def _stretches(

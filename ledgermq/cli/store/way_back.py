@@ -30,6 +30,7 @@ from ledgermq.rules.messages.timer_index import NEVER, TimerIndex, Timers, Water
 from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.store.files.small_file import read_file
 from ledgermq.store.origin_files import settings_in
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.store_view import QueueBounds, StoreView
 from ledgermq.store.wheel_files import WheelFiles
 
@@ -162,6 +163,15 @@ def _stays(
     )
     if long:
         yield f"{long} messages of version 2, which RocketMQ 4.9 takes for the end of its log"
+    of_batches = batch_topics(root)
+    if of_batches:
+        messages = sum(
+            queue.end - queue.first for name, queue in bounds.items() if name.topic in of_batches
+        )
+        yield (
+            f"{messages} messages of {len(of_batches)} topics with queues of batches, which"
+            " RocketMQ 4.9 does not find"
+        )
     topics, groups = (
         table if isinstance(table := document.get(key), dict) else {}
         for file, key in (

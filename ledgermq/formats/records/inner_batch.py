@@ -9,12 +9,12 @@ version 5 take it apart as ``messages_in`` does (``MessageDecoder.decodeMessage`
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple
 
-from ledgermq.formats.batch_unit import Numbers, batch_numbers
+from ledgermq.formats.batch_unit import BASE_END, Numbers, batch_numbers
 from ledgermq.formats.records.body_compression import plain_body
 from ledgermq.formats.records.message import (
     COMPRESSED,
@@ -28,11 +28,13 @@ from ledgermq.formats.records.message import (
     SYS_FLAG_AT,
     WORD,
     Message,
+    decode_message,
+    encode_message,
     properties_in,
     queue_of,
 )
 from ledgermq.formats.records.properties import decode_properties
-from ledgermq.model.errors import BodyUnreadableError
+from ledgermq.model.errors import BodyUnreadableError, MessageIllegalError
 
 _ITEM = Struct(">iiiii")
 _OF_THE_WHOLE = INNER_BATCH | NEED_UNWRAP | COMPRESSED | COMPRESSION_MASK
@@ -48,11 +50,16 @@ class BatchRecord(NamedTuple):
 
 def batch_in(record: memoryview) -> BatchRecord | None:
     """What a whole, well-formed record says of the messages in it; None of a single message."""
-    if not WORD.unpack_from(record, SYS_FLAG_AT)[0] & INNER_BATCH:
+    if not is_batch(record):
         return None
     (offset,) = POSITION.unpack_from(record, QUEUE_OFFSET_AT)
     numbers = batch_numbers(decode_properties(properties_in(record)), offset)
     return BatchRecord(*queue_of(record), numbers)
+
+
+def is_batch(record: memoryview) -> bool:
+    """Whether a record has several messages."""
+    return bool(WORD.unpack_from(record, SYS_FLAG_AT)[0] & INNER_BATCH)
 
 
 def messages_in(message: Message) -> list[Message]:
@@ -96,6 +103,49 @@ def one_of(messages: Sequence[Message], queue_offset: int) -> Message:
         return messages[number]
     flags = messages[0].sys_flag & ~(INNER_BATCH | NEED_UNWRAP)
     return replace(messages[0], queue_offset=queue_offset, sys_flag=flags)
+
+
+def record_of_one(
+    messages: Sequence[Message], record: memoryview, queue_offset: int
+) -> bytes | bytearray:
+    """The same as a record of its own.
+
+    Args:
+        messages: what ``messages_in`` has found in ``record``.
+    """
+    try:
+        return encode_message(one_of(messages, queue_offset))
+    except MessageIllegalError:
+        # No broker wrote it; whoever reads it gets it as it is, and what is behind it, too.
+        whole = bytearray(record)
+        (flags,) = WORD.unpack_from(whole, SYS_FLAG_AT)
+        WORD.pack_into(whole, SYS_FLAG_AT, flags & ~(INNER_BATCH | NEED_UNWRAP))
+        POSITION.pack_into(whole, QUEUE_OFFSET_AT, queue_offset)
+        return whole
+
+
+def single_records(
+    record: memoryview, first: int = 0, end: int = BASE_END
+) -> Iterator[tuple[int, bytes | bytearray]]:
+    """The messages of a whole, well-formed record with these queue offsets, each with its offset
+    and as a record of its own; one is made when it is asked for.
+    """
+    numbers = numbers_in(record)
+    if not is_batch(record):
+        if first <= numbers.base < end:
+            yield numbers.base, bytes(record)
+        return
+    messages = messages_in(decode_message(record, check_crc=False))
+    for offset in range(max(first, numbers.base), min(end, numbers.base + numbers.messages)):
+        yield offset, record_of_one(messages, record, offset)
+
+
+def numbers_in(record: memoryview) -> Numbers:
+    """Queue offsets of the messages in a whole, well-formed record."""
+    batch = batch_in(record)
+    if batch is not None:
+        return batch.numbers
+    return Numbers(POSITION.unpack_from(record, QUEUE_OFFSET_AT)[0], 1)
 
 
 def _items(body: memoryview) -> list[tuple[int, bytes, bytes]]:

@@ -102,7 +102,7 @@ class ColdQueues:
             StorageError: the place refused, or does not answer.
         """
         for piece, run, begin in self.runs(topic, queue_id, offset):
-            yield from piece.records(piece.rows(run, begin))
+            yield from piece.messages(run, begin)
 
     def runs(
         self, topic: str, queue_id: int, offset: int

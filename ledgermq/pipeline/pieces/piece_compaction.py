@@ -19,11 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.formats.arrays import I64
+from ledgermq.formats.records.message import INNER_BATCH
 from ledgermq.pipeline.pieces.log_columns import milliseconds
 from ledgermq.pipeline.pieces.piece_file import PieceFile
 from ledgermq.pipeline.pieces.piece_manifest import PieceManifest, PieceRow
 from ledgermq.pipeline.pieces.piece_places import ReadPlace
 from ledgermq.pipeline.pieces.piece_retention import Expired, droppable
+from ledgermq.pipeline.pieces.piece_seal import are_queued
 
 SHARE = 0.25
 """A piece is written anew for a topic when at least this part of its messages there goes; or one of
@@ -109,8 +111,10 @@ def _keyed(place: ReadPlace, row: PieceRow, topic: str) -> Iterator[tuple[pa.Tab
     piece = PieceFile(place.ranges(row.name, row.size), tail=row.tail)
     for number in sorted({run.group for run in piece.footer.runs.get(topic, ())}):
         table = piece.group(number, (*_COLUMNS, "keys", "body"))
-        flags = table.column("sysFlag").to_numpy() & 0xC
-        is_queued = (flags != 0x4) & (flags != 0xC) & (table.column("queueOffset").to_numpy() >= 0)
+        flags = table.column("sysFlag").to_numpy()
+        is_queued = are_queued(flags) & (table.column("queueOffset").to_numpy() >= 0)
+        # One that has several messages has none of their keys.
+        is_queued &= (flags & INNER_BATCH) == 0
         has_keys = pc.greater(pc.fill_null(pc.binary_length(table.column("keys")), 0), 0)
         of_topic = pc.equal(table.column("topic"), topic)
         wanted = pc.and_(pc.and_(of_topic, has_keys), pa.array(is_queued))

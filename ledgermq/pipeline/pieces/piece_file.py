@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ledgermq.conversion.stream.log_facts import facts_of
+from ledgermq.formats.records.inner_batch import is_batch, single_records
 from ledgermq.model.errors import CorruptLogError, MessageUnknownError
 from ledgermq.pipeline.pieces.key_filter import filter_of, keys_of, may_have
 from ledgermq.pipeline.pieces.log_columns import LOG_COLUMNS, PIECE_SCHEMA, log_bytes, milliseconds
@@ -212,7 +213,20 @@ class PieceFile:
             CorruptLogError, StorageError: as ``group``.
         """
         for run, begin in self.runs_from(topic, queue_id, offset):
-            yield from self.records(self.rows(run, begin))
+            yield from self.messages(run, begin)
+
+    def messages(self, run: SealedRun, offset: int) -> Iterator[PieceRecord]:
+        """Messages of a run from a queue offset of it on, each as a record of its own.
+
+        Raises:
+            CorruptLogError, StorageError: as ``group``.
+        """
+        for found in self.records(self.rows(run, offset)):
+            if not run.span and not is_batch(memoryview(found.record)):
+                yield found
+                continue
+            for _, record in single_records(memoryview(found.record), offset):
+                yield PieceRecord(found.position, found.header, bytes(record))
 
     def runs_from(self, topic: str, queue_id: int, offset: int) -> Iterator[tuple[SealedRun, int]]:
         """Those runs that have the messages of a queue from ``offset`` on, and from which offset on
@@ -226,11 +240,12 @@ class PieceFile:
             offset,
             topic=topic,
             queue_id=queue_id,
-            is_thinned=topic in self.footer.thinned,
+            # All records of its stretch of the log are there: RocketMQ leaves out numbers.
+            is_thinned=topic in self.footer.thinned or topic in self.footer.batched,
         )
 
     def rows(self, run: SealedRun, offset: int) -> pa.Table:
-        """The rows of a run from a queue offset of it on, of which records can be made.
+        """The rows of a run that ``rows_of`` has, of which records can be made.
 
         Raises:
             CorruptLogError, StorageError: as ``group``.
@@ -385,9 +400,10 @@ class PieceFile:
         footer, filters = self.footer, self.filters()
         found: dict[str, list[SealedRun]] = {}
         places: list[tuple[int, int]] = []
+        batched: set[str] = set()
 
         def look(number: int, table: pa.Table) -> None:
-            runs_of(table, number, found, thinned=footer.thinned)
+            runs_of(table, number, found, thinned=footer.thinned, batched=batched)
             if footer.dropped.records:
                 sizes = pc.binary_length(log_bytes(table)).to_pylist()
                 places.extend(zip(table.column("physicalOffset").to_pylist(), sizes, strict=True))
@@ -399,7 +415,7 @@ class PieceFile:
 
         view = self._log(look)
         runs = {topic: tuple(runs) for topic, runs in found.items()}
-        if runs != footer.runs:
+        if runs != footer.runs or batched != set(footer.batched):
             raise damaged("footer", self.name, reason="it says something else than the groups")
         if footer.dropped.records:
             return self._verify_left(view, places)
@@ -446,7 +462,8 @@ class PieceFile:
 
 
 def rows_of(table: pa.Table, run: SealedRun, offset: int, end: int | None = None) -> pa.Table:
-    """Those rows of a group that are of a run, from a queue offset of it on.
+    """Those rows of a group that are of a run, from a queue offset of it on, and the one before
+    where it may have that message among others.
 
     Args:
         table: with ``queueOffset`` at least.
@@ -455,7 +472,8 @@ def rows_of(table: pa.Table, run: SealedRun, offset: int, end: int | None = None
     first, last = offset - run.offset, run.rows if end is None else end - run.offset
     if run.span:
         offsets = table.column("queueOffset").slice(run.row, run.rows).to_numpy()
-        first, last = np.searchsorted(offsets, (offset, run.end if end is None else end)).tolist()
+        last = int(np.searchsorted(offsets, run.end if end is None else end))
+        first = max(0, int(np.searchsorted(offsets, offset, "right")) - 1)
     return table.slice(run.row + first, max(0, min(last, run.rows) - first))
 
 

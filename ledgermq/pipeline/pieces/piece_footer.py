@@ -12,7 +12,8 @@
 The trailer, big-endian:
 
     offset  size  field
-    0       2     version      1; 2 where rows were dropped; 3 where some of a queue's were
+    0       2     version      1; 2 where rows were dropped; 3 where some of a queue's were; 4
+                               where records have several messages
     2       1     cipher       0: the piece is in the clear
     3       1     zero
     4       4     footer size  bytes in the file
@@ -62,7 +63,7 @@ LOG_BYTES_MAX = 1 << 31
 _TRAILER = Struct(">HBBIIIIII4s8s")
 TRAILER_SIZE = _TRAILER.size
 _MAGIC = b"LMQSEAL1"
-_VERSION, _VERSION_DROPPED, _VERSION_THINNED = 1, 2, 3
+_VERSION, _VERSION_DROPPED, _VERSION_THINNED, _VERSION_BATCHES = 1, 2, 3, 4
 _SUM_AT = 24
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 assert TRAILER_SIZE == 40
@@ -105,8 +106,8 @@ class SealedRun(NamedTuple):
     Attributes:
         offset: queue offset of the first one.
         row: of the first one in the group.
-        span: queue offsets from the first to behind the last one, where some in between were
-            dropped; 0: none was.
+        span: queue offsets from the first to behind the last one, where records have several
+            messages, or some in between were dropped; 0: as many as ``rows``.
     """
 
     queue_id: int
@@ -173,6 +174,7 @@ class PieceFooter:
         thinned: by topic of which single messages were dropped: what there was of its queues. What
             is in no run of them was dropped on purpose.
         notes: of those whose deletion was noted, in their order.
+        batched: topics of which records have several messages, ascending.
     """
 
     start: int
@@ -190,6 +192,7 @@ class PieceFooter:
     dropped: DroppedRows = NOTHING_DROPPED
     thinned: Mapping[str, tuple[QueueStretch, ...]] = field(default_factory=dict)
     notes: tuple[PieceNote, ...] = ()
+    batched: tuple[str, ...] = ()
 
 
 class PieceEnd(NamedTuple):
@@ -225,10 +228,13 @@ def encode_footer(footer: PieceFooter, table: bytes | memoryview) -> tuple[bytes
         **({"dropped": footer.dropped} if footer.dropped.records else {}),
         **({"thinned": footer.thinned} if footer.thinned else {}),
         **({"notes": footer.notes} if footer.notes else {}),
+        **({"batched": footer.batched} if footer.batched else {}),
     }
     version = _VERSION_DROPPED if footer.dropped.records else _VERSION
     if footer.thinned:
         version = _VERSION_THINNED
+    if footer.batched:
+        version = _VERSION_BATCHES
     plain = json.dumps(document, separators=(",", ":")).encode()
     content = zlib.compress(plain)
 
@@ -270,7 +276,7 @@ def decode_trailer(content: bytes | memoryview, end: int, *, where: str) -> Piec
     )
     if own != _trailer_sum(content):
         raise damaged("trailer", where)
-    if version not in (_VERSION, _VERSION_DROPPED, _VERSION_THINNED) or cipher:
+    if not _VERSION <= version <= _VERSION_BATCHES or cipher:
         raise ConfigError("piece of a later version", file=where, version=version, cipher=cipher)
     at = end - TRAILER_SIZE - size
     if zero or any(zeros) or at < 4 or max(size, plain) > FOOTER_BYTES_MAX:
@@ -315,8 +321,11 @@ def _read(document: dict[str, list[object]]) -> PieceFooter:
     runs: object = document["runs"]
     sizes: object = document.get("topicBytes", {})
     thinned: object = document.get("thinned", {})
+    batched: object = document.get("batched", [])
     if not isinstance(sizes, dict) or not isinstance(thinned, dict):
         raise TypeError("no object")
+    if not isinstance(batched, list) or not all(isinstance(topic, str) for topic in batched):
+        raise TypeError("no topics")
     if not isinstance(facts, dict) or not isinstance(runs, dict):
         raise TypeError("no object")
     *rest, rest_bytes = _integers(document["rest"])
@@ -341,6 +350,7 @@ def _read(document: dict[str, list[object]]) -> PieceFooter:
             for topic, rows in thinned.items()
         },
         notes=tuple(_note(row) for row in document.get("notes", [])),
+        batched=tuple(batched),
     )
 
 
@@ -408,14 +418,15 @@ def _check(footer: PieceFooter, end: PieceEnd, where: str) -> None:
 
 
 def _are_runs(topic: str, runs: tuple[SealedRun, ...], footer: PieceFooter) -> bool:
-    is_thinned, groups = topic in footer.thinned, footer.groups
+    groups = footer.groups
+    may_span = topic in footer.thinned or topic in footer.batched
     return 0 < len(topic) <= STORED_TOPIC_SIZE_MAX and all(
         0 <= run.queue_id <= QUEUE_ID_MAX
         and 0 <= run.group < len(groups)
         and run.offset >= 0
         and run.row >= 0
         and 0 < run.rows <= groups[run.group].rows - run.row
-        and (run.span == 0 or (is_thinned and run.span > run.rows))
+        and (run.span == 0 or (may_span and run.span > run.rows))
         for run in runs
     )
 

@@ -13,12 +13,20 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ledgermq.conversion.stream.log_facts import StretchFacts, facts_of, records_in
 from ledgermq.formats.arrays import I64
+from ledgermq.formats.batch_unit import INNER_NUM, batch_numbers
+from ledgermq.formats.records.message import (
+    INNER_BATCH,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.model.names.system_topics import PART_PROPERTY, SNAPSHOT_TAG, STATE_QUEUE_ID
@@ -139,6 +147,7 @@ def seal_tables(
     runs: dict[str, list[SealedRun]] = {}
     snapshots: list[int] = []
     topics: Counter[str] = Counter()
+    batched: set[str] = set()
     with pq.ParquetWriter(sink, PIECE_SCHEMA, **parquet_form(PIECE_SCHEMA.names)) as writer:
         for table, sizes in tables:
             at = sink.tell()
@@ -153,7 +162,7 @@ def seal_tables(
                     *(*times_of(table), len(filters[-1])),
                 )
             )
-            runs_of(table, len(groups) - 1, runs, thinned=said.thinned)
+            runs_of(table, len(groups) - 1, runs, thinned=said.thinned, batched=batched)
             snapshots += _snapshots_in(table)
     return _assembled(
         memoryview(sink.getvalue()).cast("B"),
@@ -163,6 +172,7 @@ def seal_tables(
         runs=runs,
         snapshots=snapshots,
         topic_bytes=topics,
+        batched=batched,
         rest=rest,
     )
 
@@ -211,6 +221,7 @@ def _assembled(
     runs: dict[str, list[SealedRun]],
     snapshots: list[int],
     topic_bytes: Mapping[str, int],
+    batched: Collection[str],
     rest: memoryview,
 ) -> SealedPiece:
     """The parts of the file: what is ours stands between the row groups and Parquet's footer."""
@@ -229,6 +240,7 @@ def _assembled(
         rest_bytes=len(rest),
         filters=FilePart(at + len(packed), len(every), zlib.crc32(every)),
         topic_bytes=dict(topic_bytes),
+        batched=tuple(sorted(batched)),
     )
     content, trailer = encode_footer(footer, table)
     return SealedPiece((parquet[:at], packed, every, content, trailer, table), footer)
@@ -302,8 +314,10 @@ def runs_of(
     runs: dict[str, list[SealedRun]],
     *,
     thinned: Collection[str] = (),
+    batched: set[str],
 ) -> None:
-    """Add to ``runs`` where the queues' messages are in the group.
+    """Add to ``runs`` where the queues' messages are in the group, and to ``batched`` the topics
+    of which records have several.
 
     Records that never were in a queue, as prepared ones of RocketMQ, have no run.
 
@@ -314,16 +328,18 @@ def runs_of(
     codes = topics.indices.to_numpy(zero_copy_only=False)
     queues = table.column("queueId").to_numpy()
     offsets = table.column("queueOffset").to_numpy()
-    flags = table.column("sysFlag").to_numpy() & 0xC
-    is_queued = (flags != 0x4) & (flags != 0xC) & (queues >= 0) & (offsets >= 0)
+    flags = table.column("sysFlag").to_numpy()
+    is_queued = are_queued(flags) & (queues >= 0) & (offsets >= 0)
+    counts = _messages_of_rows(table, np.flatnonzero(flags & INNER_BATCH))
     times = _times(table)
     names = topics.dictionary.to_pylist()
+    batched.update(names[code] for code in np.unique(codes[(flags & INNER_BATCH) != 0]))
     steps = offsets[1:] - offsets[:-1]
     has_holes = np.array([name in thinned for name in names], np.bool_)[codes[1:]]
     goes_on = (
         (codes[1:] == codes[:-1])
         & (queues[1:] == queues[:-1])
-        & ((steps == 1) | (has_holes & (steps > 1)))
+        & ((steps == counts[:-1]) | (has_holes & (steps > counts[:-1])))
         & is_queued[1:]
         & is_queued[:-1]
     )
@@ -331,13 +347,34 @@ def runs_of(
     for first, end in zip(firsts, np.append(firsts[1:], len(codes)), strict=True):
         if not is_queued[first]:
             continue
-        within, span = times[first:end], int(offsets[end - 1] - offsets[first]) + 1
+        within, last = times[first:end], end - 1
+        span = int(offsets[last]) - int(offsets[first]) + int(counts[last])
         runs.setdefault(names[codes[first]], []).append(
             SealedRun(
                 *(int(queues[first]), group, int(offsets[first]), int(first), int(end - first)),
                 *(int(within.min()), int(within.max()), span if span > end - first else 0),
             )
         )
+
+
+def are_queued(flags: I64) -> npt.NDArray[np.bool_]:
+    """Whether records with these flags are messages of a queue: prepared and rolled back ones never
+    were.
+    """
+    kinds = flags & TRANSACTION_MASK
+    found: npt.NDArray[np.bool_]
+    found = (kinds != TRANSACTION_PREPARED) & (kinds != TRANSACTION_ROLLBACK)
+    return found
+
+
+def _messages_of_rows(table: pa.Table, several: I64) -> I64:
+    """How many messages each row has; the rows ``several`` say it in their properties."""
+    counts = np.ones(table.num_rows, np.int64)
+    if len(several):
+        texts = pc.map_lookup(table.column("properties").take(several), INNER_NUM, "last")
+        for row, text in zip(several.tolist(), texts.to_pylist(), strict=True):
+            counts[row] = batch_numbers({INNER_NUM: text or ""}, 0).messages
+    return counts
 
 
 def _snapshots_in(table: pa.Table) -> list[int]:

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ledgermq.formats.arrays import Units
+from ledgermq.formats.batch_unit import BATCH_TAGS
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.pipeline.columns.arrow_slices import Integers
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
@@ -23,6 +24,7 @@ from ledgermq.pipeline.queue_ranges import MessageRange, Queue, Queued
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.split_plan import RangeExtent, split_ranges
 from ledgermq.store.files.mapped_files import VanishedError
+from ledgermq.store.queues.batch_queue_reader import are_messages
 
 _Found = TypeVar("_Found")
 
@@ -69,6 +71,10 @@ class FileSource(ABC):
             StorageError: the folders cannot be read.
             CorruptLogError: one is not named as a queue is.
         """
+
+    @abstractmethod
+    def has_batches(self, topic: str) -> bool:
+        """Whether the queues of a topic are of batches: then several units lead to one record."""
 
     @abstractmethod
     def bounds(self, queues: Iterable[Queue]) -> dict[Queue, MessageRange]:
@@ -202,12 +208,18 @@ class FileSource(ABC):
         for number, range_ in enumerate(ranges):
             first = _first_held(range_, held[range_.queue], fail=fail)
             units = self.units(range_._replace(first=first))
+            positions, offsets = units["position"].astype(np.int64), np.arange(len(units)) + first
+            if self.has_batches(range_.topic):
+                # A record once, and by the queue offset that it says.
+                rows = _records_in(units)
+                inside = units["tags"][rows].astype(np.int64) - BATCH_TAGS
+                units, positions, offsets = units[rows], positions[rows], offsets[rows] - inside
             parts.append(
                 Loaded(
-                    units["position"].astype(np.int64),
+                    positions,
                     units["size"].astype(np.int64),
                     np.full(len(units), number, np.int64),
-                    np.arange(first, first + len(units)),
+                    offsets,
                 )
             )
         if len(parts) == 1:
@@ -218,12 +230,24 @@ class FileSource(ABC):
 
 
 class Loaded(NamedTuple):
-    """Messages that are to be read: position, size, number of the range, and queue offset."""
+    """Records that are to be read: position, size, number of the range, and queue offset of the
+    first message.
+    """
 
     positions: Integers
     sizes: Integers
     numbers: Integers
     offsets: Integers
+
+
+def _records_in(units: Units) -> Integers:
+    """The first unit of each record, of units of a queue of batches."""
+    rows = np.flatnonzero(are_messages(units))
+    places = units["position"][rows]
+    is_first = np.ones(len(rows), np.bool_)
+    is_first[1:] = places[1:] != places[:-1]
+    found: Integers = rows[is_first]
+    return found
 
 
 def steady(work: Callable[[], _Found], *, again: Callable[[], None] | None = None) -> _Found:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ledgermq.model.errors import MessageUnknownError
 from ledgermq.model.names.queue_name import QueueName
-from ledgermq.pipeline.columns.queued_records import QueuedRecords
+from ledgermq.pipeline.columns.queued_records import QueuedRecords, each_message
 from ledgermq.pipeline.columns.record_columns import RecordBlock
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
 from ledgermq.pipeline.pieces.live_place import LivePlace, told_end
@@ -176,7 +176,7 @@ class PieceSource:
                     for part, end in self._read(range_, offset):
                         rows = len(part.starts)
                         numbers = np.full(rows, number, np.int64)
-                        yield QueuedRecords(part, ranges, numbers)
+                        yield from each_message(QueuedRecords(part, ranges, numbers))
                         offset = end
                     break
                 except MessageUnknownError as error:

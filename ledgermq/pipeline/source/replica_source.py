@@ -26,20 +26,28 @@ from typing import NamedTuple
 import numpy as np
 
 from ledgermq.formats.arrays import UNIT, Units
+from ledgermq.formats.batch_unit import BATCH_TAGS
 from ledgermq.formats.head_field import HeadField
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import whole_records
 from ledgermq.formats.records.message import HEAD_SIZE, decode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
 from ledgermq.pipeline.columns.arrow_slices import Integers
-from ledgermq.pipeline.columns.queued_records import QueuedRecords
+from ledgermq.pipeline.columns.queued_records import QueuedRecords, each_message
 from ledgermq.pipeline.columns.record_columns import RecordBlock, heads_of
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue
 from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, Loaded, steady
-from ledgermq.pipeline.source.store_source import StoreSource, points_to, queues_in
+from ledgermq.pipeline.source.store_source import (
+    StoreSource,
+    batch_units_end,
+    points_to,
+    queues_in,
+)
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.log_family import LogFile, LogFolder
+from ledgermq.store.queues.batch_queue_reader import queue_reader
+from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import log_in, names_in
 
@@ -139,13 +147,18 @@ class Replica:
         self.root = root
         self.log = LooseLog(root, self_id=None)
         self._readers: dict[Queue, QueueReader | None] = {}
+        self.of_batches = self._batch_topics()
         self._dispatched_end = 0
         self._committed: tuple[object, int] | None = None
 
     @property
+    def _queues(self) -> Path:
+        return self.root / "consumequeue"
+
+    @property
     def has_queues(self) -> bool:
         """Whether there is a ConsumeQueue."""
-        return (self.root / "consumequeue").is_dir()
+        return self._queues.is_dir()
 
     def refresh(self) -> None:
         """Look for what came and went since."""
@@ -190,9 +203,9 @@ class Replica:
     def queues(self) -> list[Queue]:
         """The queues that it has."""
         try:
-            return queues_in(self.root / "consumequeue")
+            return queues_in(self.root, self.of_batches)
         except LedgerError as error:
-            self.log.tell(self.root / "consumequeue", error)
+            self.log.tell(self._queues, error)
             return []
 
     def bounds(self, queue: Queue, log_first: int, log_end: int) -> tuple[int, int]:
@@ -201,6 +214,8 @@ class Replica:
         if reader is None:
             return 0, 0
         try:
+            if queue[0] in self.of_batches:
+                log_end = min(log_end, batch_units_end(self.root))
             first, end = reader.bounds(log_end, log_first=log_first)
             last = reader.units(end - 1, 1) if first < end else ()
         except VanishedError:
@@ -278,16 +293,24 @@ class Replica:
 
     def _reader(self, queue: Queue) -> QueueReader | None:
         if queue not in self._readers:
-            folder = self.root / "consumequeue" / queue[0] / str(queue[1])
             try:
-                self._readers[queue] = QueueReader(folder, file_size=None)
+                self._readers[queue] = queue_reader(
+                    self._queues, *queue, file_size=None, of_batches=self.of_batches, fills=True
+                )
             except LedgerError as error:
                 self._give_up(queue, error)
         return self._readers[queue]
 
     def _give_up(self, queue: Queue, error: LedgerError) -> None:
         self._readers[queue] = None
-        self.log.tell(self.root / "consumequeue" / queue[0] / str(queue[1]), error)
+        self.log.tell(self._queues / queue[0] / str(queue[1]), error)
+
+    def _batch_topics(self) -> frozenset[str]:
+        try:
+            return batch_topics(self.root)
+        except LedgerError as error:
+            self.log.tell(self.root, error)
+            return frozenset()
 
 
 logger = logging.getLogger(__name__)
@@ -348,6 +371,9 @@ class ReplicaSource(FileSource):
     def queues(self) -> list[Queue]:
         """All queues that any replica has."""
         return sorted(set(chain.from_iterable(replica.queues() for replica in self._replicas)))
+
+    def has_batches(self, topic: str) -> bool:
+        return any(topic in replica.of_batches for replica in self._replicas)
 
     def bounds(self, queues: Iterable[Queue]) -> dict[Queue, MessageRange]:
         """What the replicas hold together of each of ``queues``."""
@@ -419,7 +445,8 @@ class ReplicaSource(FileSource):
             found = self._whole(loaded, at) or self._damaged(ranges, loaded, at)
             if found is not None:
                 count = len(found.starts)
-                yield QueuedRecords(found, ranges, loaded.numbers[at : at + count])
+                numbers = loaded.numbers[at : at + count]
+                yield from each_message(QueuedRecords(found, ranges, numbers))
                 at += count
             elif looked_at != at:
                 # Files may have come and gone since they were looked for.
@@ -515,6 +542,8 @@ class ReplicaSource(FileSource):
         if not len(unit):
             return False
         position, size = int(unit["position"][0]), int(unit["size"][0])
+        if self.has_batches(queue[0]):
+            offset -= int(unit["tags"][0]) - BATCH_TAGS
         return any(
             points_to(
                 view[position - file.start :], queue_offset=offset, position=position, size=size

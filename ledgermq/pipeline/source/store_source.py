@@ -11,10 +11,11 @@ from struct import Struct
 import numpy as np
 
 from ledgermq.formats.arrays import Units
+from ledgermq.formats.batch_unit import BATCH_FOLDER, BATCH_TAGS
 from ledgermq.formats.kernels.kernel import ScanStatus, scan_entries
 from ledgermq.formats.records.message import MAGICS
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
-from ledgermq.pipeline.columns.queued_records import QueuedRecords
+from ledgermq.pipeline.columns.queued_records import QueuedRecords, each_message
 from ledgermq.pipeline.columns.record_columns import RecordBlock
 from ledgermq.pipeline.queue_ranges import MessageRange, Queue, Queued
 from ledgermq.pipeline.source.data_loss import report_loss
@@ -24,12 +25,15 @@ from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.origin import refuse_hidden_queues
 from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.batch_queue_reader import queue_reader
 from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.derived_files import own_path
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
 
 logger = logging.getLogger(__name__)
+
+ANY_POSITION = 1 << 62
 
 _HEAD = Struct(">iI12xqq")
 """Head of a message: size, magic, queue offset, physical offset."""
@@ -50,17 +54,18 @@ class StoreSource(FileSource):
             StorageError: something cannot be read.
         """
         refuse_hidden_queues(root)
-        left = batch_topics(root)
-        if left:
-            logger.warning(
-                "topics with queues of batches are not read: %s", ", ".join(sorted(left))
-            )
         self.directory = open_directory(root, self_id=self_id)
         self.log = steady(lambda: LogReader(self.directory))
+        self._of_batches = batch_topics(root)
         self._readers: dict[Queue, QueueReader] = {}
 
     def refresh(self) -> None:
         steady(self.log.refresh)
+        of_batches = batch_topics(self.directory.root)
+        if of_batches != self._of_batches:
+            # Their queues are elsewhere, with other units.
+            self._of_batches = of_batches
+            self._readers.clear()
         for reader in self._readers.values():
             reader.refresh()
 
@@ -79,7 +84,10 @@ class StoreSource(FileSource):
         return self.directory.consume_queues.is_dir()
 
     def queues(self) -> list[Queue]:
-        return queues_in(self.directory.consume_queues)
+        return queues_in(self.directory.root, self._of_batches)
+
+    def has_batches(self, topic: str) -> bool:
+        return topic in self._of_batches
 
     def bounds(self, queues: Iterable[Queue]) -> dict[Queue, MessageRange]:
         return {queue: self._bounds(queue) for queue in queues}
@@ -135,7 +143,7 @@ class StoreSource(FileSource):
                 header_size=span.header_size,
                 file=str(span.path),
             )
-            yield QueuedRecords(records, ranges, numbers[at:end])
+            yield from each_message(QueuedRecords(records, ranges, numbers[at:end]))
             at = end
 
     def walk(self, first: int, end: int) -> Iterator[RecordBlock]:
@@ -181,17 +189,21 @@ class StoreSource(FileSource):
     def _bounds(self, queue: Queue) -> MessageRange:
         reader = self._reader(queue)
         log_end = max(part.files.end for part in self.log.parts)
+        if self.has_batches(queue[0]):
+            log_end = min(log_end, batch_units_end(self.directory.root))
         first, end = reader.bounds(log_end, log_first=self.log.first)
-        if end > first and not self._is_whole(reader, end - 1):
+        if end > first and not self._is_whole(reader, queue, end - 1):
             # A copy in use, or a crash: units of messages that the log does not have.
             first, end = reader.bounds(self.log.end, log_first=self.log.first)
         return MessageRange(*queue, first, end)
 
-    def _is_whole(self, reader: QueueReader, offset: int) -> bool:
+    def _is_whole(self, reader: QueueReader, queue: Queue, offset: int) -> bool:
         """Whether the log has the message of a unit."""
         unit = reader.units(offset, 1)
         if not len(unit):
             return False
+        if self.has_batches(queue[0]):
+            offset -= int(unit["tags"][0]) - BATCH_TAGS
         position, size = int(unit["position"][0]), int(unit["size"][0])
         try:
             view = self.log.span(position).view
@@ -202,15 +214,23 @@ class StoreSource(FileSource):
     def _reader(self, queue: Queue) -> QueueReader:
         reader = self._readers.get(queue)
         if reader is None:
-            folder = self.directory.consume_queues / queue[0] / str(queue[1])
-            reader = QueueReader(folder, file_size=self.directory.queue_file_size)
+            reader = queue_reader(
+                self.directory.consume_queues,
+                *queue,
+                file_size=self.directory.queue_file_size,
+                of_batches=self._of_batches,
+                fills=True,
+            )
             self._readers[queue] = reader
         return reader
 
 
-def queues_in(root: Path) -> list[Queue]:
-    """The topics' queues that have a folder in ``root``, a ``consumequeue/``; none if that is not
-    there. Light queues have messages of topics once more.
+def queues_in(root: Path, of_batches: frozenset[str]) -> list[Queue]:
+    """The topics' queues that have a folder in the store ``root``. Light queues have messages of
+    topics once more.
+
+    Args:
+        of_batches: topics whose queues are of batches.
 
     Raises:
         StorageError: the folders cannot be read.
@@ -218,17 +238,38 @@ def queues_in(root: Path) -> list[Queue]:
     """
     found: list[Queue] = []
     try:
-        for topic, names in topic_folders(root):
-            if is_topic_name(topic.name):
-                found += [(topic.name, int(name)) for name in names]
+        for folder in ("consumequeue", BATCH_FOLDER):
+            for topic, names in topic_folders(root / folder):
+                is_of_batches = topic.name in of_batches
+                if is_topic_name(topic.name) and is_of_batches is (folder == BATCH_FOLDER):
+                    found += [(topic.name, int(name)) for name in names]
     except FileNotFoundError:
         # A topic was deleted while we looked.
-        return queues_in(root)
+        return queues_in(root, of_batches)
     except OSError as error:
         raise StorageError(
             "queues not read", errno=error.errno, directory=str(root), reason=error.strerror
         ) from error
     return sorted(found)
+
+
+def batch_units_end(root: Path) -> int:
+    """Position up to which units of batches say how many messages there are: those that RocketMQ's
+    DLedger broker has put do not, and the first start of a node puts others in their place.
+
+    Raises:
+        StorageError: the folders cannot be read.
+    """
+    if not any(root.glob("dledger-*")):
+        return ANY_POSITION
+    saved = dispatch_checkpoint.read(own_path(root))
+    if saved is None:
+        logger.warning(
+            "batches of RocketMQ's DLedger broker are not read before a node has begun on the"
+            " store: %s",
+            root,
+        )
+    return 0 if saved is None else saved.position
 
 
 def points_to(view: memoryview, *, queue_offset: int, position: int, size: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from ledgermq.formats.arrays import BATCH_UNIT, I64, UNIT, Units
 from ledgermq.formats.batch_unit import BASE_END, BATCH_FOLDER, BATCH_TAGS
@@ -15,6 +16,9 @@ from ledgermq.store.queues.queue_reader import QueueReader, StoreTimeOf
 _GONE = -1
 """Position of an offset that no message has: RocketMQ leaves some out."""
 
+_NO_MESSAGE = 0
+"""Code of tags there."""
+
 
 class BatchQueueReader(QueueReader):
     """The messages of the queue in ``directory``, which need not exist yet.
@@ -23,13 +27,18 @@ class BatchQueueReader(QueueReader):
     its messages they are (``BATCH_TAGS``). An offset that no message has is before the log.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, fills: bool = False) -> None:
         """Look at the queue's files; no unit is read yet.
+
+        Args:
+            fills: an offset that no message has is at the place of the message before, so that
+                places ascend; ``are_messages`` tells them apart.
 
         Raises:
             CorruptLogError: as ``QueueReader``.
         """
         super().__init__(directory, file_size=None, unit=BATCH_UNIT)
+        self._fills = fills
 
     def bounds(self, log_end: int, *, log_first: int = 0) -> tuple[int, int]:
         """Queue offsets of the first message and behind the last one; equal when there is none."""
@@ -54,7 +63,9 @@ class BatchQueueReader(QueueReader):
                 high = middle
         # Each has one message at least.
         found = super().units(max(low - 1, self._file_first), len(offsets) + 1)
-        return _spread(found, offsets) if len(offsets) else np.empty(0, UNIT)
+        if not len(offsets):
+            return np.empty(0, UNIT)
+        return _spread(found, offsets, fills=self._fills)
 
     def next_file(self, offset: int) -> int:
         """First queue offset that is there, where that of ``offset`` is gone."""
@@ -95,7 +106,13 @@ class BatchQueueReader(QueueReader):
         return base, base + count
 
 
-def _spread(units: Units, offsets: I64) -> Units:
+def are_messages(units: Units) -> npt.NDArray[np.bool_]:
+    """Which units of a queue of batches are those of a message, where offsets are filled."""
+    found: npt.NDArray[np.bool_] = units["tags"] != _NO_MESSAGE
+    return found
+
+
+def _spread(units: Units, offsets: I64, *, fills: bool) -> Units:
     """Units of the messages at ``offsets``, which are consecutive; those before and behind may be
     among ``units``.
     """
@@ -104,24 +121,33 @@ def _spread(units: Units, offsets: I64) -> Units:
     inside = offsets - bases[rows]
     is_there = (inside >= 0) & (inside < units["count"].astype(np.int64)[rows])
     found = np.zeros(len(offsets), UNIT)
-    found["position"] = np.where(is_there, units["position"][rows], _GONE)
-    found["size"] = np.where(is_there, units["size"][rows], 0)
-    found["tags"] = np.where(is_there, BATCH_TAGS + inside, 0)
+    is_placed = is_there | fills
+    found["position"] = np.where(is_placed, units["position"][rows], _GONE)
+    found["size"] = np.where(is_placed, units["size"][rows], 0)
+    found["tags"] = np.where(is_there, BATCH_TAGS + inside, _NO_MESSAGE)
     return found
 
 
 def queue_reader(
-    queues: Path, topic: str, queue_id: int, *, file_size: int | None, of_batches: Collection[str]
+    queues: Path,
+    topic: str,
+    queue_id: int,
+    *,
+    file_size: int | None,
+    of_batches: Collection[str],
+    fills: bool = False,
 ) -> QueueReader:
     """The reader of a queue of either kind.
 
     Args:
         queues: ``consumequeue/``.
         of_batches: topics whose queues are of batches.
+        fills: as ``BatchQueueReader`` takes it.
 
     Raises:
         CorruptLogError: as ``QueueReader``.
     """
     if topic in of_batches:
-        return BatchQueueReader(queues.parent / BATCH_FOLDER / topic / str(queue_id))
+        folder = queues.parent / BATCH_FOLDER / topic / str(queue_id)
+        return BatchQueueReader(folder, fills=fills)
     return QueueReader(queues / topic / str(queue_id), file_size=file_size)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.ids import Position
@@ -99,7 +100,7 @@ def load_derived_files(
     *,
     published: Position | None,
     unsure: UnsureQueues | None = None,
-    of_batches: frozenset[str] | None = None,
+    batches_of: Path | None = None,
     sign_of_life: Callable[[], None] = lambda: None,
 ) -> DerivedFiles:
     """Find where queues and index end; may run while the log is still being recovered.
@@ -107,7 +108,8 @@ def load_derived_files(
     Args:
         published: cursor ``dispatched`` of the node's page, None when it was never published.
         unsure: what ``unsure_queues`` says; counts where neither page nor checkpoint do.
-        of_batches: topics whose queues are of batches; None: those that the store has.
+        batches_of: store whose topics have queues of batches, with files of that size; None: this
+            one.
         sign_of_life: called again and again meanwhile.
 
     Raises:
@@ -115,6 +117,7 @@ def load_derived_files(
         StorageError: the operating system refused.
     """
     root = store.path_root_dir
+    batches_of = batches_of or root
     aside = root / "ledgermq" / FOLDER
     saved = dispatch_checkpoint.read(own_path(root))
     same_boot = saved is not None and saved.boot_id == dispatch_checkpoint.boot_id()
@@ -126,7 +129,8 @@ def load_derived_files(
     is_whole = published is not None or same_boot
     queues = QueueFiles(
         root / "consumequeue",
-        batch_topics=batch_topics(root) if of_batches is None else of_batches,
+        batch_topics=batch_topics(batches_of),
+        batch_file_size=found_file_size(batches_of / BATCH_FOLDER),
         file_size=store.mapped_file_size_consume_queue
         or found_file_size(root / "consumequeue")
         or FILE_SIZE,
@@ -166,11 +170,18 @@ def keeps_tags(root: Path, files: DerivedFiles, log: LogFamily | None) -> bool:
     return found
 
 
-def settle(files: DerivedFiles, *, log_start: Position, log_end: Position) -> tuple[Position, int]:
+def settle(
+    files: DerivedFiles,
+    *,
+    log_start: Position,
+    log_end: Position,
+    again_from: Position | None = None,
+) -> tuple[Position, int]:
     """Take away what the log does not have (any more), and find where dispatch goes on.
 
     Args:
         log_start, log_end: the log's first position, and the one behind its last entry.
+        again_from: position from which on messages are dispatched in any case.
 
     Returns:
         where dispatch goes on, and from how many queues units were taken away.
@@ -194,6 +205,8 @@ def settle(files: DerivedFiles, *, log_start: Position, log_end: Position) -> tu
         # RocketMQ's DLedger broker says too few messages in its units of batches.
         has_wrong = files.is_dledger and queues.has_batches
         position = log_start if has_wrong else Position(queues.log_end)
+    if again_from is not None:
+        position = min(position, again_from)
     position = Position(min(max(position, log_start), log_end))
     if index is not None:
         index.truncate_beyond(position, repair=lost_power)

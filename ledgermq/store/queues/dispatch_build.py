@@ -161,6 +161,7 @@ class DispatchBuilder:
         files: DerivedFiles | None = None,
         log: LogFamily | None = None,
         with_tags: bool = False,
+        again_from: Position | None = None,
     ) -> Self:
         """Find where to go on (``derived_files``), and take away what the log does not have.
 
@@ -170,6 +171,7 @@ class DispatchBuilder:
             files: what was found before the log's end was known; the builder owns them now.
             log: what the index points to, to find out whether it has items of tags.
             with_tags: whether they are put in any case.
+            again_from: as ``settle`` takes it.
 
         Raises:
             ConfigError: all files have another size than the settings say.
@@ -181,7 +183,9 @@ class DispatchBuilder:
         root = store.path_root_dir
         try:
             with_tags = with_tags or keeps_tags(root, files, log)
-            position, truncated = settle(files, log_start=log_start, log_end=log_end)
+            position, truncated = settle(
+                files, log_start=log_start, log_end=log_end, again_from=again_from
+            )
         except DiskFullError:
             files.close()
             raise

@@ -91,6 +91,7 @@ class QueueFiles:
         file_size: int,
         aside: Path,
         batch_topics: Collection[str] = (),
+        batch_file_size: int | None = None,
         whole_below: int | None = None,
         descriptors_max: int | None = None,
         sign_of_life: Callable[[], None] = lambda: None,
@@ -102,6 +103,7 @@ class QueueFiles:
             file_size: bytes of a file; as in RocketMQ, rounded up to whole units.
             aside: folder for queues that are none.
             batch_topics: topics whose queues are of batches.
+            batch_file_size: bytes of a file of these; None: as there, or RocketMQ's default.
             whole_below: see ``find_end``.
             descriptors_max: most files that stay open; None: as many as the process may afford.
             sign_of_life: called again and again while many queues are looked at or written.
@@ -116,7 +118,8 @@ class QueueFiles:
         self.file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
         self.batch_topics = frozenset(map(os.fsencode, batch_topics))
         self._batch_root = root.parent / BATCH_FOLDER
-        self._batch_file_size = found_file_size(self._batch_root) or BATCH_FILE_SIZE
+        found = found_file_size(self._batch_root)
+        self._batch_file_size = batch_file_size or found or BATCH_FILE_SIZE
         self.gaps = 0
         self.dirty_files: set[str] = set()
         self.dirty_directories: set[str] = set()
