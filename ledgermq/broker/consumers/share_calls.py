@@ -311,7 +311,6 @@ class ShareCalls(Service):
         accepts = accepted_by(call.caller, asked)
         if accepts is not None:
             self._room.check_settling(call.caller.client, accepts.size)
-        self._room.note_asker(asked.group, call.owner)
         gather = self._gather(asked.group, asked.topic)
         receive = self._receive_of(call, asked, wanted, takes=True)
         self._hold(gather, receive)
@@ -589,6 +588,7 @@ class ShareCalls(Service):
 
         def refused(error: LedgerError) -> None:
             gather.is_asked = False
+            self._room.end_plan(group, gather.taken)
             self._refuse(gather, error)
 
         touches = frozenset({_touched(group, topic), f"offset {group}@{topic}"})
@@ -602,6 +602,8 @@ class ShareCalls(Service):
 
     def _plan(self, gather: ShareGather) -> list[Change]:
         group, topic = gather.group, gather.topic
+        # It may be planned anew.
+        self._room.end_plan(group, gather.taken)
         limits = self._limits(gather)
         gather.begin_plan(has_dead_topic=self._has_dead_topic(group))
         plan = self._plan_of(gather, limits)
@@ -610,7 +612,8 @@ class ShareCalls(Service):
         gather.plan_settlements(plan)
         if gather.receives:
             gather.plan_receives(plan, self._queues(topic), limits, self._draw, self._room)
-        changes = plan.changes()
+            self._room.plan(group, gather.taken)
+        changes = gather.with_taker(plan.changes(), self._tables.shares.owner_of(group))
         gather.has_changed = bool(changes)
         if changes and self._tables.groups.get(group) is None:
             made = self._tables.groups.plan_use(group, self._settings.topics)
@@ -655,6 +658,7 @@ class ShareCalls(Service):
     def _answer(self, gather: ShareGather) -> None:
         """What the last plan says is in the log."""
         gather.is_asked = False
+        self._room.end_plan(gather.group, gather.taken)
         dead = len(gather.records)
         order = self._orders.get((gather.group, gather.topic))
         if order is not None and not gather.is_reading:

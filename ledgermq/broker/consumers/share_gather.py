@@ -20,7 +20,9 @@ from ledgermq.rules.consumers.share_handles import ShareHandle, read_handle
 from ledgermq.rules.consumers.share_order import ShareOrder
 from ledgermq.rules.consumers.share_plans import SharePlan, Stand, TakenPlace
 from ledgermq.rules.tables.groups import PRIORITY_FACTOR_MAX, SubscriptionGroup
+from ledgermq.rules.tables.share_changes import ShareChanged
 from ledgermq.rules.tables.share_queue import ShareQueue
+from ledgermq.rules.tables.table_changes import Change
 from ledgermq.rules.tables.topics import Topic
 from ledgermq.verbs.shares import (
     AT_LAST,
@@ -273,7 +275,7 @@ class OwnersRoom(Protocol):
 
     def left_of(self, owner: str, /) -> int | None: ...
 
-    def reached_by(self, group: str, /) -> BusyError: ...
+    def reached_by(self, owner: str, group: str, /) -> BusyError: ...
 
 
 def factor_of(group: SubscriptionGroup, topic: Topic | None) -> int:
@@ -296,6 +298,7 @@ class ShareGather:
         awaits: why messages are not here that pieces have, as the last plan has found.
         served, done: what the last plan has planned for.
         records: dead letters that follow its command, without their hole.
+        taken: messages that it hands out, by owners; the caller's to clear.
         rests_until_ms: nothing came of the last plan, and nobody looks before then.
         looks_at_ms: when it is looked at again, monotonic, if its topic does not grow before.
         ends: of the topic's queues when it was found to have grown last.
@@ -314,6 +317,7 @@ class ShareGather:
         self.served: list[Receive] = []
         self.done: list[TopicPart] = []
         self.records: list[bytes] = []
+        self.taken: Counter[str] = Counter()
         self._store = messages.queues.store
         self._messages = messages
         self.rests_until_ms = 0
@@ -448,7 +452,6 @@ class ShareGather:
         """
         self._bury_worn_out(plan, self.receives.queues_wanted(queues))
         left, is_drained = MESSAGES_PER_COMMAND_MAX, False
-        taken: Counter[str] = Counter()
         for receive in self.receives:
             if left <= 0 or (is_drained and not self.receives.has_choosy):
                 break
@@ -469,15 +472,15 @@ class ShareGather:
             of = queues if asked.queue is None else [asked.queue]
             begun, owners = plan.room, room.left_of(receive.owner)
             if owners is not None:
-                plan.room = max(0, min(begun, owners - taken[receive.owner]))
+                plan.room = max(0, min(begun, owners - self.taken[receive.owner]))
             withheld = begun - plan.room
             self.fill(plan, receive, of, limits)
-            taken[receive.owner] += receive.count
+            self.taken[receive.owner] += receive.count
             left -= receive.count
             if receive.places:
                 self.served.append(receive)
             elif withheld and plan.room <= 0 and self._has_fresh(plan, of):
-                receive.error = room.reached_by(self.group)
+                receive.error = room.reached_by(receive.owner, self.group)
                 self.served.append(receive)
             elif plan.room <= 0 and self._has_fresh(plan, of):
                 receive.error = limits.reached
@@ -485,6 +488,17 @@ class ShareGather:
             elif asked.queue is None and not receive.in_order:
                 is_drained = True
             plan.room += withheld
+
+    def with_taker(self, changes: list[Change], owner: str) -> list[Change]:
+        """The changes of the last plan, with who takes by it, where ``owner`` is another one."""
+        takers = [receive.owner for receive in self.served if receive.places]
+        if not takers or takers[-1] == owner:
+            return changes
+        at = next(at for at, change in enumerate(changes) if isinstance(change, ShareChanged))
+        changed = changes[at]
+        assert isinstance(changed, ShareChanged)
+        changes[at] = changed._replace(taken_by=takers[-1])
+        return changes
 
     def fill(
         self, plan: SharePlan, receive: Receive, queues: Sequence[int], limits: Limits
