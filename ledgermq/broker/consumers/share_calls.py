@@ -14,6 +14,7 @@ from ledgermq.broker.call_arguments import flag, integer, optional_integer, text
 from ledgermq.broker.callers import NODE_ITSELF, Caller, Client
 from ledgermq.broker.calls import AnsweredVerb, Call, Members, Result, Verbs
 from ledgermq.broker.consumers.retry_topics import RetryTopics
+from ledgermq.broker.consumers.share_attempts import ShareAttempts, attempt_of
 from ledgermq.broker.consumers.share_gather import (
     Limits,
     Receive,
@@ -24,6 +25,7 @@ from ledgermq.broker.consumers.share_gather import (
     factor_of,
     queue_row,
 )
+from ledgermq.broker.consumers.share_members import ShareMembers
 from ledgermq.broker.consumers.share_messages import IsWanted, ShareMessages, read_filter
 from ledgermq.broker.consumers.share_room import RETRY_AFTER_MS, ShareRoom
 from ledgermq.broker.pulls.queue_messages import QueueMessages
@@ -135,6 +137,8 @@ class ShareCalls(Service):
         self._gathers: dict[tuple[str, str], ShareGather] = {}
         self._orders: OrderedDict[tuple[str, str], ShareOrder] = OrderedDict()
         self._room = ShareRoom(known.tables.shares, settings)
+        self._attempts = ShareAttempts()
+        self.members = ShareMembers()
         self._looks_at_ms = 0
         self._is_grown = False
         self._making_dead: set[str] = set()
@@ -230,6 +234,7 @@ class ShareCalls(Service):
 
     def cancel(self, client: Client) -> None:
         """A client is gone: nothing is handed out to it any more."""
+        self.members.cancel(client)
         for gather in list(self._gathers.values()):
             self._drop(gather, [one for one in gather.receives if one.caller.client == client])
             self._tidy(gather)
@@ -313,7 +318,11 @@ class ShareCalls(Service):
             self._room.check_settling(call.caller.client, accepts.size)
         gather = self._gather(asked.group, asked.topic)
         receive = self._receive_of(call, asked, wanted, takes=True)
+        receive.attempt = attempt_of(call, asked)
+        receive.before = self._attempts.find(receive.attempt)
         self._hold(gather, receive)
+        gather.has_repeated |= receive.before is not None
+        self.members.hear(call, asked.group)
         if accepts is not None:
             receive.accepts = accepts
             self._take_part(gather, accepts)
@@ -386,6 +395,7 @@ class ShareCalls(Service):
         if not by_topic:
             return settlement.told()
         self._room.check_settling(call.caller.client, len(handles))
+        self.members.hear(call, asked.group)
         settlement.left = len(by_topic)
         for topic, of in by_topic.items():
             self._take_part(self._gather(asked.group, topic), TopicPart(settlement, of))
@@ -401,6 +411,7 @@ class ShareCalls(Service):
         topics = self._shared_topics(group)
         now_ms = epoch_ms(self._clock)
         return {
+            "members": self.members.counts(call.now_ms)[group],
             "group": group,
             "deliveries_max": self._deliveries_max(group),
             "ordered": self._topics.group(group).is_ordered,
@@ -484,7 +495,7 @@ class ShareCalls(Service):
 
     def _has_work(self, gather: ShareGather, epoch: int) -> bool:
         """Whether a plan would find something to do."""
-        if gather.parts:
+        if gather.parts or (gather.has_repeated and gather.receives):
             return True
         wanted = gather.receives.queues_wanted(self._queues(gather.topic))
         return self._has_messages(gather, wanted, epoch)
@@ -669,6 +680,7 @@ class ShareCalls(Service):
         self._drop(gather, served)
         self._counts[BrokerCounter.MESSAGES_DEAD] += dead
         for receive in served:
+            self._attempts.note(receive.attempt, receive.places, receive.mark)
             self._mailbox.append(Reply(receive.caller, self._told(gather, receive)))
         for part in done:
             part.of.left -= 1

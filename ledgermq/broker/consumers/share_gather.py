@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import CheckTopic
+from ledgermq.broker.consumers.share_attempts import GivenPlaces, ReceiveAttempt
 from ledgermq.broker.consumers.share_messages import Basket, IsWanted, ShareMessages
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.model.errors import BusyError, ColdAwayError, DamagedLogError, LedgerError
@@ -59,6 +60,7 @@ class Receive:
         owner: a user, a host or an account; empty: no bound holds for it.
         in_order: of a queue nothing is taken of which anything is with somebody.
         accepts: what is settled by the same call, before it is given anything.
+        attempt: what its client calls it; ``before``: what it was given by that name already.
         places: what it has taken, once that is planned; with ``error`` it is told that.
     """
 
@@ -72,6 +74,8 @@ class Receive:
     in_order: bool = False
     owner: str = ""
     accepts: TopicPart | None = None
+    attempt: ReceiveAttempt | None = None
+    before: GivenPlaces | None = None
     places: list[TakenPlace] = field(default_factory=list)
     until: int = 0
     mark: int = 0
@@ -98,7 +102,8 @@ class Receive:
     @property
     def is_choosy(self) -> bool:
         """Whether it does not take any message of the topic."""
-        return self.asked.queue is not None or self.wanted is not None or self.in_order
+        has_wish = self.asked.queue is not None or self.wanted is not None
+        return has_wish or self.in_order or self.before is not None
 
 
 class WaitingReceives:
@@ -294,6 +299,7 @@ class ShareGather:
         is_asked: a request of it is under way.
         lacks_dead: dead letters wait for their topic to be made.
         is_reading: keys of messages are not all read.
+        has_repeated: one that waits may have been given something already.
         has_changed: the last plan says something.
         awaits: why messages are not here that pieces have, as the last plan has found.
         served, done: what the last plan has planned for.
@@ -312,6 +318,7 @@ class ShareGather:
         self.is_asked = False
         self.lacks_dead = False
         self.is_reading = False
+        self.has_repeated = False
         self.has_changed = False
         self.awaits: LedgerError | None = None
         self.served: list[Receive] = []
@@ -450,6 +457,7 @@ class ShareGather:
             draw: gives a mark.
             room: of those who ask.
         """
+        self.has_repeated = False
         self._bury_worn_out(plan, self.receives.queues_wanted(queues))
         left, is_drained = MESSAGES_PER_COMMAND_MAX, False
         for receive in self.receives:
@@ -469,6 +477,10 @@ class ShareGather:
                 self.served.append(receive)
                 continue
             receive.until, receive.mark = plan.now_ms + asked.invisible_ms, draw()
+            if self._repeat(plan, receive):
+                left -= receive.count
+                self.served.append(receive)
+                continue
             of = queues if asked.queue is None else [asked.queue]
             begun, owners = plan.room, room.left_of(receive.owner)
             if owners is not None:
@@ -488,6 +500,19 @@ class ShareGather:
             elif asked.queue is None and not receive.in_order:
                 is_drained = True
             plan.room += withheld
+
+    @staticmethod
+    def _repeat(plan: SharePlan, receive: Receive) -> bool:
+        """Give a receive what it was given before; false: that is with others now, or settled."""
+        receive.places, receive.error = [], None
+        if receive.before is None:
+            return False
+        places, mark = receive.before
+        for place in places:
+            receive.places += plan.keep(place, mark, receive.until)
+        if receive.places:
+            receive.mark = mark
+        return bool(receive.places)
 
     def with_taker(self, changes: list[Change], owner: str) -> list[Change]:
         """The changes of the last plan, with who takes by it, where ``owner`` is another one."""

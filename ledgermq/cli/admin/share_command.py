@@ -76,7 +76,7 @@ def _print_group(found: SharedGroup) -> None:
     dead = f"dead letters after {found.deliveries_max} deliveries"
     print(
         f"{found.group}: {found.unsettled:,} of at most {found.limit:,} messages not settled, "
-        f"{found.waiting:,} wait for some; {by_key}{dead}"
+        f"{found.members:,} members, {found.waiting:,} receives wait; {by_key}{dead}"
     )
     print_table(
         [
