@@ -360,14 +360,13 @@ class ShareCalls(Service):
         Raises:
             BusyError: too many do.
         """
-        client = receive.caller.client
         try:
-            self._room.check_waiting(client)
+            self._room.check_waiting(receive.waiter)
         except BusyError:
             self._tidy(gather)
             raise
         gather.receives.add(receive)
-        self._room.wait(client, 1)
+        self._room.wait(receive.waiter, 1)
         # The turn answers one that is not to wait, and finds out when messages are due for it.
         self._looks_at_ms = gather.looks_at_ms = 0
 
@@ -375,7 +374,7 @@ class ShareCalls(Service):
         """These wait no more, as far as they still did."""
         for receive in receives:
             if gather.receives.remove(receive):
-                self._room.wait(receive.caller.client, -1)
+                self._room.wait(receive.waiter, -1)
 
     def _settle(self, call: Call, asked: SettleShared) -> Result | None:
         self._log.check_leads()

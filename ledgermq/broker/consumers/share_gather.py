@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from ledgermq.broker.callers import Caller
+from ledgermq.broker.callers import Caller, Client
 from ledgermq.broker.calls import CheckTopic
 from ledgermq.broker.consumers.share_attempts import GivenPlaces, ReceiveAttempt
 from ledgermq.broker.consumers.share_messages import Basket, IsWanted, ShareMessages
@@ -80,6 +80,11 @@ class Receive:
     until: int = 0
     mark: int = 0
     error: LedgerError | None = None
+
+    @property
+    def waiter(self) -> tuple[Client, str]:
+        """Who waits: one connection may ask for many owners."""
+        return self.caller.client, self.owner
 
     @property
     def count(self) -> int:

@@ -26,7 +26,10 @@ TAKEN_MAX = MESSAGES_PER_COMMAND_MAX + RECEIVED_MAX
 """One command hands out no more."""
 
 
-Counted = TypeVar("Counted", bound=Client | str)
+Waiter = tuple[Client, str]
+"""A connection, and the owner for whom it asks."""
+
+Counted = TypeVar("Counted", bound=Client | str | Waiter)
 
 
 class ShareRoom:
@@ -44,7 +47,7 @@ class ShareRoom:
         self.settings = settings
         self.waiting = 0
         self._shares = shares
-        self._waiting_of: Counter[Client] = Counter()
+        self._waiting_of: Counter[Waiter] = Counter()
         self._settling_of: Counter[Client] = Counter()
         self._planned_of: Counter[str] = Counter()
         self._planned_by: Counter[str] = Counter()
@@ -97,10 +100,10 @@ class ShareRoom:
         has = self._shares.unsettled_by(owner) + self._planned_by[owner]
         return _reached("of one user or host", group, has, share, "share_unsettled_max")
 
-    def wait(self, client: Client, more: int) -> None:
-        """More receives of a client wait, or fewer."""
+    def wait(self, waiter: Waiter, more: int) -> None:
+        """More receives of a client, for one owner, wait, or fewer."""
         self.waiting += more
-        _count(self._waiting_of, client, more)
+        _count(self._waiting_of, waiter, more)
 
     def settle(self, client: Client, more: int) -> None:
         """More handles of a client wait to be settled, or fewer."""
@@ -124,13 +127,13 @@ class ShareRoom:
                     retry_after_ms=RETRY_AFTER_MS,
                 )
 
-    def check_waiting(self, client: Client) -> None:
+    def check_waiting(self, waiter: Waiter) -> None:
         """Refuse one more receive that waits where there are too many, of all or of one client.
 
         Raises:
             BusyError: there are.
         """
-        limits, own = self.settings.limits, self._waiting_of[client]
+        limits, own = self.settings.limits, self._waiting_of[waiter]
         for waiting, limit, setting in (
             (self.waiting, limits.members_max, "limits.members_max"),
             (own, limits.held_pulls_per_client, "limits.held_pulls_per_client"),

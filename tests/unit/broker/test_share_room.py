@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from ledgermq.broker.consumers.share_room import ShareRoom
 from ledgermq.model.config.settings import Settings
+from ledgermq.model.errors import BusyError
 from ledgermq.rules.tables.share_changes import Run, ShareChanged, ShareEnded
 from ledgermq.rules.tables.shares import ShareTable
 
@@ -78,3 +81,14 @@ def test_what_plans_of_one_command_hand_out_counts_before_it_is_in_the_table() -
         room.end_plan(f"group-{number}", of)
     assert [room.left_of(owner) for owner in "abc"] == [25, 25, 25]
     assert left(room, "group-0")[0] == 50
+
+
+def test_who_waits_for_many_at_one_connection_leaves_places_to_others_there() -> None:
+    room = room_of(ShareTable(), own=60, total=100)
+    mine = room.settings.limits.held_pulls_per_client
+    room.wait((b"process", "10.0.0.1"), mine)
+    with pytest.raises(BusyError, match="held_pulls_per_client"):
+        room.check_waiting((b"process", "10.0.0.1"))
+    room.check_waiting((b"process", "10.0.0.2"))
+    room.wait((b"process", "10.0.0.1"), -1)
+    room.check_waiting((b"process", "10.0.0.1"))
