@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ledgermq.broker.administration.access_calls import AccessCalls
 from ledgermq.broker.administration.feature_calls import ArchiveCalls, FeatureCalls, NameCalls
 from ledgermq.broker.administration.group_calls import GroupCalls, GroupLags
@@ -39,6 +41,7 @@ from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.broker.transactions.transaction_service import TransactionService
 from ledgermq.ipc.counters import Counts
+from ledgermq.process.clock import NS_PER_MS, Clock
 from ledgermq.process.environment import Environment
 from ledgermq.sessions.request_faults import Contain
 
@@ -90,22 +93,27 @@ class BrokerServices:
         )
         self.notice = WriterNotice(tables, mailbox, log)
         self.slices = SlicedAnswers(clock, contain, mailbox)
-        others = OtherMembers()
+        elsewhere = OtherMembers()
         self.members = members = _members(
-            known, log, others, self.slices, environment, mailbox=mailbox, counts=counts,
+            known, log, elsewhere, self.slices, environment, mailbox=mailbox, counts=counts,
             contain=contain,
         )  # fmt: skip
         dead_letters = DeadLetterCalls(known, log, moves, settings, mailbox=mailbox, counts=counts)
         self.pulls = PullService.made(
             known, settings, cold=cold, counts=counts, contain=contain, clock=clock
         )
-        rules = settings.topics
-        topics = TopicCalls(known, rules, log, self.notice, self.slices)
+        topics = TopicCalls(known, settings.topics, log, self.notice, self.slices)
+        shares = _shares(
+            known, log, QueueMessages(store, moves, cold), members, environment,
+            mailbox=mailbox, counts=counts, contain=contain,
+        )  # fmt: skip
+        counted = partial(_members_counted, members, shares, clock)
         groups = GroupCalls(
-            known, rules, log, self.slices, members=members.clients, warnings=members.warnings
-        )
+            known, settings.topics, log, self.slices,
+            members=members.clients, warnings=members.warnings, counts=counted,
+        )  # fmt: skip
         self.calls = CallService(
-            known, log, topics=topics, groups=groups, slices=self.slices, others=others
+            known, log, topics=topics, groups=groups, slices=self.slices, others=elsewhere
         )
         retries = RetryCalls(
             known, log, queries.record_at, settings, mailbox=mailbox, clock=clock, counts=counts
@@ -113,42 +121,37 @@ class BrokerServices:
         cluster = ClusterService(
             known, tables, log, line, settings.access, mailbox=mailbox, clock=clock, counts=counts
         )
-        kept = QueueMessages(store, moves, cold)
-        shares = _shares(
-            known, log, kept, members, environment, mailbox=mailbox, counts=counts, contain=contain
-        )
         self.calls.on_gone.append(shares.cancel)
         self.calls.on_untold.append(shares.take_back)
         lags = GroupLags(tables.offsets, groups.lag)
         for answering in (
             topics,
-            SendTopicCalls(known, rules, log, self.notice),
+            SendTopicCalls(known, settings.topics, log, self.notice),
             QueueCalls(known),
             groups,
             members,
-            OffsetCalls(known, rules, log, members.consuming, counts),
-            PreparedGroups(known, rules, log),
+            OffsetCalls(known, settings.topics, log, members.consuming, counts),
+            PreparedGroups(known, settings.topics, log),
             *_of_tables(tables, log, self.notice),
             self.transactions,
             TimerCalls(self.timers, log, find, settings, clock=clock, counts=counts),
             retries,
             dead_letters,
             shares,
-            SinkCalls(sinks, known, rules),
+            SinkCalls(sinks, known, settings.topics),
             ArchiveCalls(known.store, tables, log, clock),
             cluster,
             DrainCalls(
                 tables, log, self.notice, Unfinished(self.timers, self.delays, self.transactions)
             ),
             features := FeatureCalls(environment, tables, log, counts),
-            NodeCalls(environment, lags, members=members.counts, differing=members.differing),
+            NodeCalls(environment, lags, members=counted, differing=members.differing),
         ):
             self.calls.register(answering.verbs)
         # They have their turn before the log proposes what it is asked for.
-        waiting = (*of_five, self.delays, self.timers)
-        askers = (dead_letters, moves, self.transactions, sinks, shares, *waiting)
-        others_of_them = (features, cluster, log, self.notice, members, self.slices)
-        self.listed = Services((self.pulls, *askers, *others_of_them), mailbox, contain)
+        askers = (dead_letters, moves, self.transactions, sinks, shares, *of_five)
+        others = (self.delays, self.timers, features, cluster, log, self.notice, members)
+        self.listed = Services((self.pulls, *askers, *others, self.slices), mailbox, contain)
 
 
 def _of_tables(
@@ -181,6 +184,12 @@ def _members(
         counts=counts,
         contain=contain,
     )
+
+
+def _members_counted(members: MemberCalls, shares: ShareCalls, clock: Clock) -> dict[str, int]:
+    """How many consume for each group: those that say so, or else who takes messages singly."""
+    now_ms = clock.monotonic_ns() // NS_PER_MS
+    return {**shares.members.counts(now_ms), **members.counts()}
 
 
 def _shares(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from ledgermq.broker.administration.group_calls import GroupCalls
 from ledgermq.broker.administration.topic_calls import TopicCalls
+from ledgermq.broker.call_arguments import optional_text
 from ledgermq.broker.callers import Caller, Client
 from ledgermq.broker.calls import (
     NEWEST,
@@ -28,6 +29,7 @@ from ledgermq.broker.sliced_answers import SlicedAnswers
 from ledgermq.broker.state.state_log import StateLog
 from ledgermq.model.errors import ProtocolError
 from ledgermq.process.clock import NS_PER_MS
+from ledgermq.verbs.shares import FOR_OWNER
 
 
 class CallService:
@@ -106,6 +108,8 @@ class CallService:
         store, as_of = self.known.store, NEWEST
         if not (self.log.leads and store.leads_alone(now_ms * NS_PER_MS)):
             as_of = NEWEST if verb.whatever_tables else store.as_of()
+        # Who is bounded himself says nothing by it.
+        owner = owner or optional_text(arguments, FOR_OWNER) or ""
         call = Call(caller, arguments, now_ms, check_topic, user, is_admin, owner, as_of)
         with self.log.asked_by(owner):
             result = verb.answer(call)

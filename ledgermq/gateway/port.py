@@ -63,6 +63,18 @@ WRITER_WAIT_MS = 5_000
 be refused. After so long they can read at least."""
 
 
+_HA_STATUS = 907
+_USERS_AND_ACL_OF_5 = range(3001, 3011)
+_INSTEAD = {
+    range(_HA_STATUS, _HA_STATUS + 1): "members replicate by Raft: see ledgermq status",
+    _USERS_AND_ACL_OF_5: (
+        "users and their rights are set by ledgermq user, and by updateAclConfig of a 4.9's mqadmin"
+        " (docs/operating/access.md)"
+    ),
+}
+"""Where what those codes of a RocketMQ 5 are for is found here."""
+
+
 class RemotingPort:
     """The dispatcher's ``Port`` in the broker process, which owns it; ``fileno`` can be read when
     ``take_requests`` has work.
@@ -292,6 +304,8 @@ class RemotingPort:
             self._requests.take_reply(asked.connection, command)
             return
         remark = f"request code {command.code} is not supported"
+        hints = (hint for codes, hint in _INSTEAD.items() if command.code in codes)
+        remark = ": ".join((remark, *hints))
         self.reply(asked, command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
 
     def reply(self, asked: Asked, reply: Command) -> None:

@@ -49,6 +49,7 @@ class PopRequest(NamedTuple):
         is_new_at_end: where a group begins that has consumed nothing of a queue: behind its end.
         expression: of ``expression_type``; empty: all messages.
         is_ordered: messages of a queue one after another.
+        attempt: its client's name for it, the same when it asks once more; empty: it has none.
     """
 
     group: str
@@ -61,6 +62,7 @@ class PopRequest(NamedTuple):
     expression: str
     expression_type: str
     is_ordered: bool
+    attempt: str = ""
 
 
 class PoppedMessage(NamedTuple):
@@ -141,6 +143,7 @@ def decode_pop(fields: Fields) -> PopRequest:
         fields.get("exp", ""),
         fields.get("expType") or TAG,
         flag(fields, "order"),
+        fields.get("attemptId", ""),
     )
 
 

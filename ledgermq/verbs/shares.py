@@ -47,6 +47,16 @@ RECEIVE_WAIT_MS_MAX = 60_000
 GIVE_UP = "share_give_up"
 """A process's own verb, for a client of its own that has gone: its receive waits no more."""
 
+FOR_OWNER = "for_owner"
+"""An argument of processes for whom no bound holds: whose bounds hold for what they ask."""
+
+MEMBER = "member"
+"""An argument of processes that ask for many clients over one connection: which one it is."""
+
+ATTEMPT = "attempt"
+"""An argument of a receive: its client's number for it. With the same number once more it is given
+the same messages, as far as nobody has settled them or was given them since."""
+
 Start = Literal["first", "last"]
 AT_FIRST: Start = "first"
 AT_LAST: Start = "last"
@@ -183,6 +193,7 @@ class SharedGroup(NamedTuple):
         unsettled: messages that were handed out and are not settled, in all topics.
         limit: most of them (``limits.share_unsettled_per_group``).
         waiting: receives that wait for messages now.
+        members: clients that have taken messages, or settled some, in the last minute and a half.
     """
 
     group: str
@@ -192,6 +203,7 @@ class SharedGroup(NamedTuple):
     limit: int
     waiting: int
     queues: list[SharedQueue]
+    members: int = 0
 
 
 class ReceiveShared(Verb[ReceivedMessages]):

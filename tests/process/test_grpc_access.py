@@ -206,6 +206,37 @@ def test_the_process_is_begun_again_and_clients_go_on(make_node: Callable[[], No
     client.close()
 
 
+def test_strangers_at_a_port_without_users_have_a_part_of_what_may_be_handed_out(
+    make_node: Callable[[], Node],
+) -> None:
+    node = make_node()
+    address = start_grpc_node(node, limits={"share_unsettled_max": 40})
+    client = RawClient(address)
+    with Producer(node.address) as producer, Admin(node.address) as admin:
+        for number in range(20):
+            producer.send("orders", b"%d" % number, queue_id=0).result()
+        wait_until(lambda: admin.topic("orders").messages == 20, "all are in their queues")
+        told = {
+            group: client.receive(
+                make(
+                    "ReceiveMessageRequest",
+                    group={"name": group},
+                    message_queue={"topic": {"name": "orders"}},
+                    batch_size=7,
+                    invisible_duration={"seconds": 60},
+                    long_polling_timeout={"nanos": 1},
+                )
+            )
+            for group in ("one", "two", "three")
+        }
+        taken = [len([a for a in of if a.HasField("message")]) for of in told.values()]
+        assert taken == [7, 3, 0]
+        refused = told["three"][0].status
+        assert "of one user or host" in refused.message, refused
+        assert len(admin.receive_shared("operators", "orders", 5)) == 5
+    client.close()
+
+
 def test_an_enforced_port_takes_tls_alone_and_users_have_quotas(
     make_node: Callable[[], Node], tmp_path: Path
 ) -> None:

@@ -219,6 +219,39 @@ def test_handles_tell_what_becomes_of_a_message_and_forged_ones_nothing(
         wait_until(lambda: admin.topic("%DLQ%g").messages == 1, "the dead letter")
 
 
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_a_receive_once_more_by_its_attempt_has_the_same_messages(
+    node: Node, topic: str, address: str, raw: RawClient, *, is_ordered: bool
+) -> None:
+    group = f"again-{is_ordered}"
+    with Admin(node.address) as admin:
+        admin.create_group(group, consumeMessageOrderly=is_ordered)
+    fill(node, topic, b"a", b"b")
+    other = RawClient(address, name="other")
+
+    def take(attempt: str, client: RawClient = raw) -> list[tuple[bytes, str, int]]:
+        return [
+            (one.message.body, system.receipt_handle, system.delivery_attempt)
+            for one in client.receive(ask(topic, group, attempt_id=attempt))[1:-1]
+            for system in (one.message.system_properties,)
+        ]
+
+    first = take("first")
+    assert [body for body, *_ in first] == [b"a", b"b"]
+    assert take("second", other) == []
+    assert take("first") == first
+    assert raw.call("AckMessage", ack(topic, first[0][1], group=group)).status.code == RpcCode.OK
+    assert take("first") == first[1:]
+    assert raw.call("AckMessage", ack(topic, first[1][1], group=group)).status.code == RpcCode.OK
+    assert take("first") == []
+    with Admin(node.address) as admin:
+        shared = admin.shared_group(group)
+        (row,) = (one for one in admin.groups() if one.group == group)
+    # They came by one connection of the process; two clients they are all the same.
+    assert (shared.unsettled, shared.members, row.members) == (0, 2, 2)
+    other.close()
+
+
 def test_messages_for_a_client_that_has_gone_are_anothers_at_once(
     node: Node, topic: str, address: str, raw: RawClient
 ) -> None:

@@ -125,6 +125,32 @@ def test_messages_are_taken_by_one_at_a_time_and_acknowledged_singly(
     assert (unsettled(node, group), lag(node, group, topic)) == (0, 0)
 
 
+def test_tools_see_what_a_group_without_retries_has_taken_and_are_told_where_to_look(
+    client: RemotingClient, topic: str, group: str
+) -> None:
+    send(client, topic, 0, b"a", b"b", b"c")
+    first = pop(client, topic, group, maxMsgNums=2, attemptId="once")
+    again = pop(client, topic, group, maxMsgNums=2, attemptId="once")
+    # By this route tools find who knows of the group.
+    route = client.ask(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": f"%RETRY%{group}"})
+    unknown = client.ask(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "%RETRY%nobody"})
+    stats = client.ask(Code.GET_CONSUME_STATS, {"consumerGroup": group, "topic": topic})
+    online = client.ask(Code.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+    others = [client.ask(code) for code in (907, 3005)]
+
+    assert (first.bodies, again.bodies) == ([b"a", b"b"], [b"a", b"b"])
+    assert again.fields["reviveQid"] == first.fields["reviveQid"]
+    told = json.loads(bytes(route.body))
+    assert (len(told["brokerDatas"]), told["queueDatas"]) == (1, [])
+    assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+    assert "there is no such consumer group" in (unknown.remark or "")
+    assert b'"consumerOffset":0,"lastTimestamp":0,"pullOffset":2' in bytes(stats.body)
+    assert f"see ledgermq share show {group}" in (online.remark or "")
+    assert [one.code for one in others] == 2 * [ResponseCode.REQUEST_CODE_NOT_SUPPORTED]
+    assert "ledgermq status" in (others[0].remark or "")
+    assert "ledgermq user" in (others[1].remark or "")
+
+
 def test_a_message_that_nobody_acknowledges_comes_again_and_says_how_often(
     client: RemotingClient, topic: str, group: str
 ) -> None:

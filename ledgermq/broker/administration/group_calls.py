@@ -117,7 +117,15 @@ class GroupCalls:
         *,
         members: Members,
         warnings: Members,
+        counts: Callable[[], Mapping[str, int]],
     ) -> None:
+        """Verbs about groups.
+
+        Args:
+            members: clients of a group that have named themselves.
+            counts: how many consume for each group now, also of those that are not named.
+        """
+        self._counts = counts
         self._rules = rules
         self._store = known.store
         self._tables = known.tables
@@ -169,12 +177,13 @@ class GroupCalls:
         self._log.check_newest()
         offsets = self._tables.offsets
         names = names_of(self._tables.groups, offsets)
+        counts = self._counts()
         chosen = list(islice((name for name in names if name > (asked.after or "")), asked.limit))
         rows = (
             {
                 **self._described(name),
                 "topics": [one.topic for one, _ in offsets.of_group(name)],
-                "members": len(self._members(name)),
+                "members": counts.get(name, 0),
             }
             for name in chosen
         )

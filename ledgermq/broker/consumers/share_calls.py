@@ -14,6 +14,7 @@ from ledgermq.broker.call_arguments import flag, integer, optional_integer, text
 from ledgermq.broker.callers import NODE_ITSELF, Caller, Client
 from ledgermq.broker.calls import AnsweredVerb, Call, Members, Result, Verbs
 from ledgermq.broker.consumers.retry_topics import RetryTopics
+from ledgermq.broker.consumers.share_attempts import ShareAttempts, attempt_of
 from ledgermq.broker.consumers.share_gather import (
     Limits,
     Receive,
@@ -24,6 +25,7 @@ from ledgermq.broker.consumers.share_gather import (
     factor_of,
     queue_row,
 )
+from ledgermq.broker.consumers.share_members import ShareMembers
 from ledgermq.broker.consumers.share_messages import IsWanted, ShareMessages, read_filter
 from ledgermq.broker.consumers.share_room import RETRY_AFTER_MS, ShareRoom
 from ledgermq.broker.pulls.queue_messages import QueueMessages
@@ -135,6 +137,8 @@ class ShareCalls(Service):
         self._gathers: dict[tuple[str, str], ShareGather] = {}
         self._orders: OrderedDict[tuple[str, str], ShareOrder] = OrderedDict()
         self._room = ShareRoom(known.tables.shares, settings)
+        self._attempts = ShareAttempts()
+        self.members = ShareMembers()
         self._looks_at_ms = 0
         self._is_grown = False
         self._making_dead: set[str] = set()
@@ -230,6 +234,7 @@ class ShareCalls(Service):
 
     def cancel(self, client: Client) -> None:
         """A client is gone: nothing is handed out to it any more."""
+        self.members.cancel(client)
         for gather in list(self._gathers.values()):
             self._drop(gather, [one for one in gather.receives if one.caller.client == client])
             self._tidy(gather)
@@ -311,10 +316,13 @@ class ShareCalls(Service):
         accepts = accepted_by(call.caller, asked)
         if accepts is not None:
             self._room.check_settling(call.caller.client, accepts.size)
-        self._room.note_asker(asked.group, call.owner)
         gather = self._gather(asked.group, asked.topic)
         receive = self._receive_of(call, asked, wanted, takes=True)
+        receive.attempt = attempt_of(call, asked)
+        receive.before = self._attempts.find(receive.attempt)
         self._hold(gather, receive)
+        gather.has_repeated |= receive.before is not None
+        self.members.hear(call, asked.group)
         if accepts is not None:
             receive.accepts = accepts
             self._take_part(gather, accepts)
@@ -352,14 +360,13 @@ class ShareCalls(Service):
         Raises:
             BusyError: too many do.
         """
-        client = receive.caller.client
         try:
-            self._room.check_waiting(client)
+            self._room.check_waiting(receive.waiter)
         except BusyError:
             self._tidy(gather)
             raise
         gather.receives.add(receive)
-        self._room.wait(client, 1)
+        self._room.wait(receive.waiter, 1)
         # The turn answers one that is not to wait, and finds out when messages are due for it.
         self._looks_at_ms = gather.looks_at_ms = 0
 
@@ -367,7 +374,7 @@ class ShareCalls(Service):
         """These wait no more, as far as they still did."""
         for receive in receives:
             if gather.receives.remove(receive):
-                self._room.wait(receive.caller.client, -1)
+                self._room.wait(receive.waiter, -1)
 
     def _settle(self, call: Call, asked: SettleShared) -> Result | None:
         self._log.check_leads()
@@ -387,6 +394,7 @@ class ShareCalls(Service):
         if not by_topic:
             return settlement.told()
         self._room.check_settling(call.caller.client, len(handles))
+        self.members.hear(call, asked.group)
         settlement.left = len(by_topic)
         for topic, of in by_topic.items():
             self._take_part(self._gather(asked.group, topic), TopicPart(settlement, of))
@@ -402,6 +410,7 @@ class ShareCalls(Service):
         topics = self._shared_topics(group)
         now_ms = epoch_ms(self._clock)
         return {
+            "members": self.members.counts(call.now_ms)[group],
             "group": group,
             "deliveries_max": self._deliveries_max(group),
             "ordered": self._topics.group(group).is_ordered,
@@ -485,7 +494,7 @@ class ShareCalls(Service):
 
     def _has_work(self, gather: ShareGather, epoch: int) -> bool:
         """Whether a plan would find something to do."""
-        if gather.parts:
+        if gather.parts or (gather.has_repeated and gather.receives):
             return True
         wanted = gather.receives.queues_wanted(self._queues(gather.topic))
         return self._has_messages(gather, wanted, epoch)
@@ -589,6 +598,7 @@ class ShareCalls(Service):
 
         def refused(error: LedgerError) -> None:
             gather.is_asked = False
+            self._room.end_plan(group, gather.taken)
             self._refuse(gather, error)
 
         touches = frozenset({_touched(group, topic), f"offset {group}@{topic}"})
@@ -602,6 +612,8 @@ class ShareCalls(Service):
 
     def _plan(self, gather: ShareGather) -> list[Change]:
         group, topic = gather.group, gather.topic
+        # It may be planned anew.
+        self._room.end_plan(group, gather.taken)
         limits = self._limits(gather)
         gather.begin_plan(has_dead_topic=self._has_dead_topic(group))
         plan = self._plan_of(gather, limits)
@@ -610,7 +622,8 @@ class ShareCalls(Service):
         gather.plan_settlements(plan)
         if gather.receives:
             gather.plan_receives(plan, self._queues(topic), limits, self._draw, self._room)
-        changes = plan.changes()
+            self._room.plan(group, gather.taken)
+        changes = gather.with_taker(plan.changes(), self._tables.shares.owner_of(group))
         gather.has_changed = bool(changes)
         if changes and self._tables.groups.get(group) is None:
             made = self._tables.groups.plan_use(group, self._settings.topics)
@@ -655,6 +668,7 @@ class ShareCalls(Service):
     def _answer(self, gather: ShareGather) -> None:
         """What the last plan says is in the log."""
         gather.is_asked = False
+        self._room.end_plan(gather.group, gather.taken)
         dead = len(gather.records)
         order = self._orders.get((gather.group, gather.topic))
         if order is not None and not gather.is_reading:
@@ -665,6 +679,7 @@ class ShareCalls(Service):
         self._drop(gather, served)
         self._counts[BrokerCounter.MESSAGES_DEAD] += dead
         for receive in served:
+            self._attempts.note(receive.attempt, receive.places, receive.mark)
             self._mailbox.append(Reply(receive.caller, self._told(gather, receive)))
         for part in done:
             part.of.left -= 1

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from ledgermq.broker.callers import Caller
+from ledgermq.broker.callers import Caller, Client
 from ledgermq.broker.calls import CheckTopic
+from ledgermq.broker.consumers.share_attempts import GivenPlaces, ReceiveAttempt
 from ledgermq.broker.consumers.share_messages import Basket, IsWanted, ShareMessages
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.model.errors import BusyError, ColdAwayError, DamagedLogError, LedgerError
@@ -20,7 +21,9 @@ from ledgermq.rules.consumers.share_handles import ShareHandle, read_handle
 from ledgermq.rules.consumers.share_order import ShareOrder
 from ledgermq.rules.consumers.share_plans import SharePlan, Stand, TakenPlace
 from ledgermq.rules.tables.groups import PRIORITY_FACTOR_MAX, SubscriptionGroup
+from ledgermq.rules.tables.share_changes import ShareChanged
 from ledgermq.rules.tables.share_queue import ShareQueue
+from ledgermq.rules.tables.table_changes import Change
 from ledgermq.rules.tables.topics import Topic
 from ledgermq.verbs.shares import (
     AT_LAST,
@@ -57,6 +60,7 @@ class Receive:
         owner: a user, a host or an account; empty: no bound holds for it.
         in_order: of a queue nothing is taken of which anything is with somebody.
         accepts: what is settled by the same call, before it is given anything.
+        attempt: what its client calls it; ``before``: what it was given by that name already.
         places: what it has taken, once that is planned; with ``error`` it is told that.
     """
 
@@ -70,10 +74,17 @@ class Receive:
     in_order: bool = False
     owner: str = ""
     accepts: TopicPart | None = None
+    attempt: ReceiveAttempt | None = None
+    before: GivenPlaces | None = None
     places: list[TakenPlace] = field(default_factory=list)
     until: int = 0
     mark: int = 0
     error: LedgerError | None = None
+
+    @property
+    def waiter(self) -> tuple[Client, str]:
+        """Who waits: one connection may ask for many owners."""
+        return self.caller.client, self.owner
 
     @property
     def count(self) -> int:
@@ -96,7 +107,8 @@ class Receive:
     @property
     def is_choosy(self) -> bool:
         """Whether it does not take any message of the topic."""
-        return self.asked.queue is not None or self.wanted is not None or self.in_order
+        has_wish = self.asked.queue is not None or self.wanted is not None
+        return has_wish or self.in_order or self.before is not None
 
 
 class WaitingReceives:
@@ -273,7 +285,7 @@ class OwnersRoom(Protocol):
 
     def left_of(self, owner: str, /) -> int | None: ...
 
-    def reached_by(self, group: str, /) -> BusyError: ...
+    def reached_by(self, owner: str, group: str, /) -> BusyError: ...
 
 
 def factor_of(group: SubscriptionGroup, topic: Topic | None) -> int:
@@ -292,10 +304,12 @@ class ShareGather:
         is_asked: a request of it is under way.
         lacks_dead: dead letters wait for their topic to be made.
         is_reading: keys of messages are not all read.
+        has_repeated: one that waits may have been given something already.
         has_changed: the last plan says something.
         awaits: why messages are not here that pieces have, as the last plan has found.
         served, done: what the last plan has planned for.
         records: dead letters that follow its command, without their hole.
+        taken: messages that it hands out, by owners; the caller's to clear.
         rests_until_ms: nothing came of the last plan, and nobody looks before then.
         looks_at_ms: when it is looked at again, monotonic, if its topic does not grow before.
         ends: of the topic's queues when it was found to have grown last.
@@ -309,11 +323,13 @@ class ShareGather:
         self.is_asked = False
         self.lacks_dead = False
         self.is_reading = False
+        self.has_repeated = False
         self.has_changed = False
         self.awaits: LedgerError | None = None
         self.served: list[Receive] = []
         self.done: list[TopicPart] = []
         self.records: list[bytes] = []
+        self.taken: Counter[str] = Counter()
         self._store = messages.queues.store
         self._messages = messages
         self.rests_until_ms = 0
@@ -446,9 +462,9 @@ class ShareGather:
             draw: gives a mark.
             room: of those who ask.
         """
+        self.has_repeated = False
         self._bury_worn_out(plan, self.receives.queues_wanted(queues))
         left, is_drained = MESSAGES_PER_COMMAND_MAX, False
-        taken: Counter[str] = Counter()
         for receive in self.receives:
             if left <= 0 or (is_drained and not self.receives.has_choosy):
                 break
@@ -466,18 +482,22 @@ class ShareGather:
                 self.served.append(receive)
                 continue
             receive.until, receive.mark = plan.now_ms + asked.invisible_ms, draw()
+            if self._repeat(plan, receive):
+                left -= receive.count
+                self.served.append(receive)
+                continue
             of = queues if asked.queue is None else [asked.queue]
             begun, owners = plan.room, room.left_of(receive.owner)
             if owners is not None:
-                plan.room = max(0, min(begun, owners - taken[receive.owner]))
+                plan.room = max(0, min(begun, owners - self.taken[receive.owner]))
             withheld = begun - plan.room
             self.fill(plan, receive, of, limits)
-            taken[receive.owner] += receive.count
+            self.taken[receive.owner] += receive.count
             left -= receive.count
             if receive.places:
                 self.served.append(receive)
             elif withheld and plan.room <= 0 and self._has_fresh(plan, of):
-                receive.error = room.reached_by(self.group)
+                receive.error = room.reached_by(receive.owner, self.group)
                 self.served.append(receive)
             elif plan.room <= 0 and self._has_fresh(plan, of):
                 receive.error = limits.reached
@@ -485,6 +505,30 @@ class ShareGather:
             elif asked.queue is None and not receive.in_order:
                 is_drained = True
             plan.room += withheld
+
+    @staticmethod
+    def _repeat(plan: SharePlan, receive: Receive) -> bool:
+        """Give a receive what it was given before; false: that is with others now, or settled."""
+        receive.places, receive.error = [], None
+        if receive.before is None:
+            return False
+        places, mark = receive.before
+        for place in places:
+            receive.places += plan.keep(place, mark, receive.until)
+        if receive.places:
+            receive.mark = mark
+        return bool(receive.places)
+
+    def with_taker(self, changes: list[Change], owner: str) -> list[Change]:
+        """The changes of the last plan, with who takes by it, where ``owner`` is another one."""
+        takers = [receive.owner for receive in self.served if receive.places]
+        if not takers or takers[-1] == owner:
+            return changes
+        at = next(at for at, change in enumerate(changes) if isinstance(change, ShareChanged))
+        changed = changes[at]
+        assert isinstance(changed, ShareChanged)
+        changes[at] = changed._replace(taken_by=takers[-1])
+        return changes
 
     def fill(
         self, plan: SharePlan, receive: Receive, queues: Sequence[int], limits: Limits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TypeVar
 
 from ledgermq.broker.callers import Client
 from ledgermq.broker.consumers.share_gather import MESSAGES_PER_COMMAND_MAX, Limits
@@ -24,18 +25,21 @@ OWNERS_SHARE = 4
 TAKEN_MAX = MESSAGES_PER_COMMAND_MAX + RECEIVED_MAX
 """One command hands out no more."""
 
-ASKERS_SLACK = 64
-"""Groups that are kept however few there are."""
+
+Waiter = tuple[Client, str]
+"""A connection, and the owner for whom it asks."""
+
+Counted = TypeVar("Counted", bound=Client | str | Waiter)
 
 
 class ShareRoom:
     """Owned by the broker process.
 
-    Which groups an owner takes messages for is known of the time that this process leads: it is
-    the owner who has asked for a group last. What the table says bounds each group besides.
+    What a group has not settled counts with the owner who has taken of it last, as the table says,
+    which outlives leaders. What it says bounds each group besides.
 
-    Invariant: counts are those of what waits; ``_groups_of`` has each group of ``_askers``, by who
-    has asked for it.
+    Invariant: counts are those of what waits, and of what plans hand out that is not in the table
+    yet: those of one command are all made from the same table.
     """
 
     def __init__(self, shares: ShareTable, settings: Settings) -> None:
@@ -43,30 +47,23 @@ class ShareRoom:
         self.settings = settings
         self.waiting = 0
         self._shares = shares
-        self._waiting_of: Counter[Client] = Counter()
+        self._waiting_of: Counter[Waiter] = Counter()
         self._settling_of: Counter[Client] = Counter()
-        self._askers: dict[str, str] = {}
-        self._groups_of: dict[str, set[str]] = {}
+        self._planned_of: Counter[str] = Counter()
+        self._planned_by: Counter[str] = Counter()
 
-    def note_asker(self, group: str, owner: str) -> None:
-        """Somebody asks for messages of a group; empty: whom no bound holds for."""
-        before = self._askers.get(group)
-        if before == owner:
-            return
-        if before is not None:
-            self._forget(group)
-        self._askers[group] = owner
-        self._groups_of.setdefault(owner, set()).add(group)
-        if len(self._askers) > 2 * self._shares.group_count + ASKERS_SLACK:
-            gone = [one for one in self._askers if one != group and not self._shares.topics(one)]
-            for one in gone:
-                self._forget(one)
+    def plan(self, group: str, taken: Counter[str]) -> None:
+        """A plan hands out so many messages, by owners."""
+        _count(self._planned_of, group, taken.total())
+        for owner, count in taken.items():
+            _count(self._planned_by, owner, count)
 
-    def _forget(self, group: str) -> None:
-        owner = self._askers.pop(group)
-        self._groups_of[owner].remove(group)
-        if not self._groups_of[owner]:
-            del self._groups_of[owner]
+    def end_plan(self, group: str, taken: Counter[str]) -> None:
+        """What the plan says is in the table, or will not be."""
+        _count(self._planned_of, group, -taken.total())
+        for owner, count in taken.items():
+            _count(self._planned_by, owner, -count)
+        taken.clear()
 
     def limits(self, group: str, *, deliveries_max: int, priority_factor: int) -> Limits:
         """How many messages a group may take now.
@@ -75,7 +72,8 @@ class ShareRoom:
         """
         limits, shares = self.settings.limits, self._shares
         own, all_ = limits.share_unsettled_per_group, limits.share_unsettled_max
-        has, left_of_all = shares.unsettled_of(group), all_ - shares.unsettled
+        has = shares.unsettled_of(group) + self._planned_of[group]
+        left_of_all = all_ - shares.unsettled - self._planned_of.total()
         room = min(own - has, (left_of_all - has) // 2)
         if room == own - has:
             reached = _reached("of a share group", group, has, own, "share_unsettled_per_group")
@@ -87,25 +85,25 @@ class ShareRoom:
         return Limits(max(0, room), room_to_wait, reached, deliveries_max, priority_factor)
 
     def left_of(self, owner: str) -> int | None:
-        """How many messages more an owner may have, of all groups that it takes them for; None:
+        """How many messages more an owner may have, of all groups that it has taken of last; None:
         more than one command hands out.
         """
         share = self.settings.limits.share_unsettled_max // OWNERS_SHARE
-        if not owner or self._shares.unsettled + TAKEN_MAX <= share:
+        planned = self._planned_of.total()
+        if not owner or self._shares.unsettled + planned + TAKEN_MAX <= share:
             return None
-        return share - sum(map(self._shares.unsettled_of, self._groups_of.get(owner, ())))
+        return share - self._shares.unsettled_by(owner) - self._planned_by[owner]
 
-    def reached_by(self, group: str) -> BusyError:
+    def reached_by(self, owner: str, group: str) -> BusyError:
         """The refusal of an owner that has too many."""
         share = self.settings.limits.share_unsettled_max // OWNERS_SHARE
-        left = self.left_of(self._askers.get(group, ""))
-        has = share if left is None else share - left
+        has = self._shares.unsettled_by(owner) + self._planned_by[owner]
         return _reached("of one user or host", group, has, share, "share_unsettled_max")
 
-    def wait(self, client: Client, more: int) -> None:
-        """More receives of a client wait, or fewer."""
+    def wait(self, waiter: Waiter, more: int) -> None:
+        """More receives of a client, for one owner, wait, or fewer."""
         self.waiting += more
-        _count(self._waiting_of, client, more)
+        _count(self._waiting_of, waiter, more)
 
     def settle(self, client: Client, more: int) -> None:
         """More handles of a client wait to be settled, or fewer."""
@@ -129,13 +127,13 @@ class ShareRoom:
                     retry_after_ms=RETRY_AFTER_MS,
                 )
 
-    def check_waiting(self, client: Client) -> None:
+    def check_waiting(self, waiter: Waiter) -> None:
         """Refuse one more receive that waits where there are too many, of all or of one client.
 
         Raises:
             BusyError: there are.
         """
-        limits, own = self.settings.limits, self._waiting_of[client]
+        limits, own = self.settings.limits, self._waiting_of[waiter]
         for waiting, limit, setting in (
             (self.waiting, limits.members_max, "limits.members_max"),
             (own, limits.held_pulls_per_client, "limits.held_pulls_per_client"),
@@ -161,7 +159,7 @@ def _reached(whose: str, group: str, unsettled: int, limit: int, setting: str) -
     )
 
 
-def _count(counter: Counter[Client], client: Client, more: int) -> None:
-    counter[client] += more
-    if not counter[client]:
-        del counter[client]
+def _count(counter: Counter[Counted], of: Counted, more: int) -> None:
+    counter[of] += more
+    if not counter[of]:
+        del counter[of]

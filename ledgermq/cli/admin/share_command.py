@@ -56,9 +56,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     receive.add_argument("topic", metavar="TOPIC")
     options = ("max_messages", "invisible_ms", "wait_ms", "filter", "queue", "start")
     add_options(receive, ReceiveShared, only=options, words={"filter": "FILTER"})
-    receive.add_argument(
-        "--count", type=int, metavar="N", dest="max_messages", help="the same as --max-messages"
-    )
     receive.set_defaults(max_messages=1, invisible_ms=30_000, wait_ms=0, filter="*", start=AT_FIRST)
     settle.add_argument("action", choices=get_args(Action), help="what is to become of them")
     settle.add_argument("handles", metavar="HANDLE", nargs="+", help="as receive tells it")
@@ -79,7 +76,7 @@ def _print_group(found: SharedGroup) -> None:
     dead = f"dead letters after {found.deliveries_max} deliveries"
     print(
         f"{found.group}: {found.unsettled:,} of at most {found.limit:,} messages not settled, "
-        f"{found.waiting:,} wait for some; {by_key}{dead}"
+        f"{found.members:,} members, {found.waiting:,} receives wait; {by_key}{dead}"
     )
     print_table(
         [

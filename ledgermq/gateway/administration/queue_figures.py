@@ -19,12 +19,14 @@ class Consumed(NamedTuple):
         end: next offset that the queue will give.
         offset: next one that the group will read; 0 when it never committed.
         last_ms: store time of what it read last; 0 when that is not there.
+        unsettled: messages that were handed out singly, and are not settled.
     """
 
     queue: QueueName
     end: int
     offset: int
     last_ms: int
+    unsettled: int
 
     @property
     def behind(self) -> int:
@@ -98,12 +100,14 @@ class QueueFigures:
     def consumed(self, group: str, topic: Topic) -> list[Consumed]:
         """How far a group is in all queues of a topic that are read."""
         offsets = self._tables.offsets.offsets(group, topic.name)
+        taken = self._tables.shares.queues(group, topic.name)
         rows = []
         for queue_id in range(topic.read_queues):
             queue = QueueName(topic.name, queue_id)
             offset = offsets.get(queue_id, 0)
             _, end = self.bounds(queue)
-            rows.append(Consumed(queue, end, offset, self.stored_ms(queue, offset - 1)))
+            out = taken[queue_id].unsettled if queue_id in taken else 0
+            rows.append(Consumed(queue, end, offset, self.stored_ms(queue, offset - 1), out))
         return rows
 
     def consumed_rows(self, rows: list[Consumed]) -> list[bytes]:
@@ -117,6 +121,8 @@ class QueueFigures:
                     "brokerOffset": row.end,
                     "consumerOffset": row.offset,
                     "lastTimestamp": row.last_ms,
+                    # What a RocketMQ 5's tools call in flight lies between the two.
+                    **({"pullOffset": row.offset + row.unsettled} if row.unsettled else {}),
                 },
             )
             for row in rows

@@ -369,6 +369,7 @@ class ConnectionCodes(PortPart):
 
     def __init__(self, context: BrokerContext) -> None:
         self._clients = context.clients
+        self._shares = context.tables.shares
         self._requests = context.requests
         self._reply = context.reply
         self._clock = context.environment.clock
@@ -390,6 +391,8 @@ class ConnectionCodes(PortPart):
         members = self._clients.consumers(group)
         if not members:
             remark = f"the consumer group[{group}] not online"
+            if self._shares.topics(group):
+                remark += f": its clients take messages singly: see ledgermq share show {group}"
             return asked.command.reply(ResponseCode.CONSUMER_NOT_ONLINE, remark=remark)
         newest = members[-1].group
         subscriptions = {

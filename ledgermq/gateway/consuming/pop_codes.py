@@ -50,6 +50,7 @@ from ledgermq.rules.consumers.share_handles import ShareHandle, read_handle
 from ledgermq.verbs.shares import (
     AT_FIRST,
     AT_LAST,
+    ATTEMPT,
     DONE,
     HANDLES_MAX,
     IN_RUNS,
@@ -135,6 +136,8 @@ class PopCodes(PortPart):
         }
         if request.queue_id >= 0:
             arguments["queue"] = request.queue_id
+        if request.attempt:
+            arguments[ATTEMPT] = request.attempt
         verb = ReceiveShared.NAME
         self._ask(asked, verb, arguments, request.queue_id, partial(self._popped, request))
 

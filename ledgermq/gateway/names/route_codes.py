@@ -21,6 +21,7 @@ from ledgermq.gateway.transport.remoting_sockets import Connection
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import LedgerError, ProtocolError
 from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.names.group_topics import RETRY_PREFIX
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.fastjson import encode_body
@@ -109,14 +110,23 @@ class RouteCodes(PortPart):
         others = self._registered.of_topic(name)
         if topic is None:
             self._tables.check_started()
-            if not others:
+            if not (others or self._is_to_retry(name)):
                 remark = f"No topic route info in name server for the topic: {name}"
+                if name.startswith(RETRY_PREFIX):
+                    remark += ", and there is no such consumer group"
                 return asked.command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=remark)
-        brokers = [] if topic is None else [self._own()]
+        brokers = [] if topic is None and others else [self._own()]
         brokers += self._registered.brokers(others)
         queues = self.queue_counts(name)
         order = self._order_of(name, topic)
         return asked.command.reply(body=encode_route(brokers, queues, order=order))
+
+    def _is_to_retry(self, name: str) -> bool:
+        """Whether a group has no retries yet: tools find by this route who knows of the group. One
+        that takes messages singly never has any.
+        """
+        group = name.removeprefix(RETRY_PREFIX)
+        return group != name and self._tables.groups.get(group) is not None
 
     def queue_counts(self, name: str) -> list[QueueCounts]:
         """The queues of a topic here and at the brokers that have registered; none: no topic."""

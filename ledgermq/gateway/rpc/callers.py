@@ -28,7 +28,8 @@ from ledgermq.store.files.store_paths import StorePaths
 CLIENT_ID_SIZE_MAX = 255
 RELAYED = "x-ledgermq-relayed"
 """Metadata of a call that another member has handed on: it is not handed on again, and where it
-comes from says nothing about who asks."""
+comes from says nothing about who asks. Anybody can say it of his own call, and has nothing of it:
+no right comes with it, and what he takes is counted with the address that he has."""
 
 _SIGNED = re.compile(
     r"MQv2-HMAC-SHA1 +Credential=(?P<key>[^,/]*)[^,]*, *SignedHeaders=(?P<headers>[^,]*),"
@@ -43,7 +44,7 @@ class RpcCaller(NamedTuple):
 
     Attributes:
         client_id: the name that the client gave itself.
-        host: address that it comes from; empty of a call that was handed on.
+        host: address that it comes from; of a call that was handed on that of the member.
         user: name of the user that it is; empty: none of them.
         is_checked: what it may is looked at.
         is_relayed: another member has handed the call on.
@@ -59,7 +60,7 @@ class RpcCaller(NamedTuple):
     @property
     def owner(self) -> str:
         """Whose share of the bounds it takes."""
-        return owner_of(self.user, self.host or "relayed")
+        return owner_of(self.user, self.host)
 
     def check_topic(self, topic: str, right: Right) -> None:
         """Refuse to use ``topic`` so.
@@ -112,17 +113,17 @@ class Callers:
                 RpcCode.CLIENT_ID_REQUIRED, "call names no client", limit=CLIENT_ID_SIZE_MAX
             )
         is_relayed = RELAYED in told
-        if is_relayed:
-            host = ""
+        # By which somebody would be known who has no key; a member vouches for nobody.
+        known_by = "" if is_relayed else host
         gate = self._signed.gate
         signed_by = ""
         self.files.read_changes()
         if gate.is_on:
             try:
-                signed_by = self._signer(told, host)
+                signed_by = self._signer(told, known_by)
             except NoPermissionError as error:
                 raise RpcRefusedError(RpcCode.UNAUTHORIZED, str(error)) from error
-        rights = self._signed.rights(host, signed_by)
+        rights = self._signed.rights(known_by, signed_by)
         if gate.is_on:
             try:
                 rights.check_known("gRPC")

@@ -11,12 +11,12 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from ledgermq.client.core.questions import asking
+from ledgermq.client.core.questions import ask
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Request, Result, Steps
 from ledgermq.formats.records.delayed_message import DELIVER_AT
@@ -43,10 +43,13 @@ from ledgermq.model.limits import GROUP_SIZE_MAX, TOPIC_NAME
 from ledgermq.model.message_filter import ALL_TAGS, SQL_MARK
 from ledgermq.model.rights import Right
 from ledgermq.verbs.shares import (
+    ATTEMPT,
     DONE,
+    FOR_OWNER,
     HANDLE_SIZE_MAX,
     HANDLES_MAX,
     INVISIBLE_MS_MAX,
+    MEMBER,
     RECEIVED_MAX,
     SETTLED,
     Action,
@@ -55,6 +58,7 @@ from ledgermq.verbs.shares import (
     SettleShared,
     SharedMessage,
 )
+from ledgermq.verbs.verb import Told, Verb, check_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +79,7 @@ RENEWED_MAX = 200_000
 """Deliveries that are extended; of more, the oldest are left to their time."""
 
 SETTLE_S = 8.0
+ATTEMPT_SIZE_MAX = 255
 
 Key = tuple[str, str]
 """Group and handle."""
@@ -129,7 +134,9 @@ class RpcReceives:
             wait_ms=polling_ms,
             filter=_filter(request.filter_expression),
         )
-        taken = await self._take(caller, verb)
+        attempt = request.attempt_id
+        more = {ATTEMPT: attempt} if 0 < len(attempt) <= ATTEMPT_SIZE_MAX else {}
+        taken = await self._take(caller, verb, more)
         given = 0
         try:
             if taken:
@@ -243,10 +250,12 @@ class RpcReceives:
             for at in range(0, len(handles), HANDLES_MAX):
                 self._begin(self._extend(caller, group, handles[at : at + HANDLES_MAX]))
 
-    async def _take(self, caller: RpcCaller, verb: ReceiveShared) -> list[SharedMessage]:
+    async def _take(
+        self, caller: RpcCaller, verb: ReceiveShared, more: Mapping[str, str]
+    ) -> list[SharedMessage]:
         wait_s = verb.wait_ms / 1_000 + SETTLE_S
         asked: list[Request] = []
-        steps = _noting(asking(verb), asked)
+        steps = _noting(asking_for(caller, verb, **more), asked)
         taking = asyncio.create_task(self._node.ask(caller, steps, wait_s=wait_s))
         try:
             return await asyncio.shield(taking)
@@ -316,7 +325,7 @@ class RpcReceives:
         self, caller: RpcCaller, group: str, action: Action, handles: list[str], delay_ms: int
     ) -> list[SettledHandle]:
         verb = SettleShared(group, action, handles, delay_ms)
-        return await self._node.ask(caller, asking(verb))
+        return await self._node.ask(caller, asking_for(caller, verb))
 
     def _keep(self, caller: RpcCaller, group: str, taken: Iterable[SharedMessage]) -> None:
         until = time.monotonic() + RENEWED_FOR_S
@@ -333,6 +342,15 @@ class RpcReceives:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def asking_for(caller: RpcCaller, verb: Verb[Told], **more: str) -> Steps[Told]:
+    """What the broker tells, asked for a caller: by the node's own session, where there are no
+    users, its bounds hold all the same.
+    """
+    check_arguments(verb)
+    whose = {FOR_OWNER: caller.owner, MEMBER: caller.client_id}
+    return verb.told((yield from ask(verb.NAME, **verb.arguments(), **whose, **more)))
 
 
 def _noting(steps: Steps[Result], asked: list[Request]) -> Steps[Result]:

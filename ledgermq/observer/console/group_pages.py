@@ -212,7 +212,7 @@ class GroupPages:
         warnings = cast("list[str]", group["warnings"])
         there = rows_of(members, "members")
         shared = await _shared(asked, name)
-        takes = shared is not None and bool(shared["waiting"] or shared["unsettled"])
+        takes = 0 if shared is None else cast("int", shared["members"])
         waits = GroupWaits(sum(lags.values()), None)
         known = (await self._scrapes.group_waits([name])).get(name, waits)
         row = {**group, "members": len(there) or takes, "topics": list(lags)}
@@ -315,7 +315,9 @@ def _facts(
         Fact("Members", number_text(members), "" if members else "warn")
         if shared is None
         else Fact(
-            "Handed out", number_text(cast("int", shared["unsettled"])), more="and not settled"
+            "Handed out",
+            number_text(cast("int", shared["unsettled"])),
+            more=f"and not settled, with {number_text(members)} members",
         ),
         Fact(
             "Given up after",

@@ -305,6 +305,21 @@ class SharePlan:
         self._draft(handle).changed[handle.offset] = Stand(until, handle.delivery, handle.mark)
         return until
 
+    def keep(self, place: TakenPlace, mark: int, until: int) -> list[TakenPlace]:
+        """Have messages stay with their delivery until then, as far as they still are with it;
+        those that are.
+        """
+        draft, kept = self._known(place.queue_id), list[TakenPlace]()
+        if draft is None:
+            return kept
+        queue_id, offset, delivery, length = place
+        handle = ShareHandle(self.group, self.topic, queue_id, offset, delivery, mark, length)
+        for part in self._alike(draft, handle):
+            if self._outcome_of(draft, handle, part.start) == DONE:
+                draft.changed.update(dict.fromkeys(part, Stand(until, delivery, mark)))
+                kept.append(TakenPlace(queue_id, part.start, delivery, len(part)))
+        return kept
+
     def release(self, handle: ShareHandle, delay_ms: int, *, counts: bool = True) -> int:
         """It is handed out again later; from when on, epoch ms.
 

@@ -1,13 +1,15 @@
 """Changes of share groups in a command: what was handed out, and what is settled.
 
     {"shared": "TOPIC@GROUP", "at": MS, "low": {ID: N},
-     "runs": {ID: [[GAP, COUNT, MS, DELIVERY, MARK], ...]}, "settled": {ID: [GAP, COUNT, ...]}}
+     "runs": {ID: [[GAP, COUNT, MS, DELIVERY, MARK], ...]}, "settled": {ID: [GAP, COUNT, ...]},
+     "by": OWNER}
     {"unshared": "TOPIC@GROUP"}             the group consumes the topic queue by queue again
 
 A gap is counted from the end of what stands before it in its list, from 0 at the begin. ``MS`` of a
 run is counted from ``at``; the last two are left out where they are 1 and 0, or 0 alone. -1: it
 waits for another message to be settled.
-``"behind": true``: what is settled so has its record before this command in the log.
+``"behind": true``: what is settled so has its record before this command in the log. ``"by"``:
+whose room the group takes from now on; it is left out where that is whose it was.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ RUNS_MAX = 10_000_000
 """Runs of one list: more than any settings let groups take are a damaged command."""
 
 MARK_MAX = 2**32 - 1
+OWNER_SIZE_MAX = 1_000
 
 WAITS = NUMBER_MAX
 """``until`` of what no time makes visible: a message of the same key is to be settled before."""
@@ -77,6 +80,8 @@ class ShareChanged(NamedTuple):
         runs: they are so from now on.
         settled: nobody is given them any more.
         is_behind: dead letters of it stand before the command.
+        taken_by: a user, a host or an account that has taken of the group; empty: one for whom no
+            bound holds; None: it is who it was.
     """
 
     group: str
@@ -85,6 +90,7 @@ class ShareChanged(NamedTuple):
     runs: Mapping[int, tuple[Run, ...]]
     settled: Mapping[int, tuple[OffsetSpan, ...]]
     is_behind: bool = False
+    taken_by: str | None = None
 
     def to_fields(self) -> Fields:
         """The fields of the command."""
@@ -98,6 +104,8 @@ class ShareChanged(NamedTuple):
             fields["settled"] = {queue: _encode_spans(of) for queue, of in self.settled.items()}
         if self.is_behind:
             fields["behind"] = True
+        if self.taken_by is not None:
+            fields["by"] = self.taken_by
         return fields
 
 
@@ -137,7 +145,21 @@ def decode_share_change(fields: Fields) -> ShareChange | None:
     }
     if not (runs.keys() | settled.keys()) <= lows.keys():
         raise _corrupt(owner, sorted(lows))
-    return ShareChanged(*_owner(owner), lows, runs, settled, fields.get("behind") is True)
+    taken_by = fields.get("by")
+    if taken_by is not None:
+        taken_by = read_owner(taken_by, owner)
+    return ShareChanged(*_owner(owner), lows, runs, settled, fields.get("behind") is True, taken_by)
+
+
+def read_owner(value: object, of: str) -> str:
+    """Whose room a group takes, as a table and a command have it.
+
+    Raises:
+        CorruptLogError: it is nobody.
+    """
+    if not isinstance(value, str) or len(value) > OWNER_SIZE_MAX:
+        raise _corrupt(of, value)
+    return value
 
 
 def read_runs(value: object, owner: str) -> Iterator[Run]:

@@ -1,9 +1,11 @@
 """Share groups: what each has taken and not settled, by queue. ``ROOT/ledgermq/share-groups.json``:
 
-    {"shares": {"TOPIC@GROUP": {ID: {"next": N, "runs": [[GAP, COUNT, MS, DELIVERY, MARK], ...]}}}}
+    {"shares": {"TOPIC@GROUP": {ID: {"next": N, "runs": [[GAP, COUNT, MS, DELIVERY, MARK], ...]}}},
+     "owners": {GROUP: OWNER}}
 
 with runs as in a command (``share_changes``), their times from epoch on. A group that has a row
 takes messages singly; where it is in ``consumerOffset.json`` is the lowest that is not settled.
+Its owner is who has taken of it last; nobody is told where no bound holds for that one.
 """
 
 from __future__ import annotations
@@ -17,13 +19,21 @@ from ledgermq.model.errors import ConfigError, CorruptLogError, GroupActiveError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.tables.documents import ROWS_PER_STEP, Document, Steps, finish, read_table
 from ledgermq.rules.tables.group_offsets import GroupTopic
-from ledgermq.rules.tables.share_changes import Run, ShareChanged, ShareEnded, read_runs, write_runs
+from ledgermq.rules.tables.share_changes import (
+    Run,
+    ShareChanged,
+    ShareEnded,
+    read_owner,
+    read_runs,
+    write_runs,
+)
 from ledgermq.rules.tables.share_queue import ShareQueue
 from ledgermq.rules.tables.table import Table
 from ledgermq.rules.tables.table_changes import GroupSet, OffsetsSet, TopicSet
 
 FILE = "share-groups.json"
 _TABLE = "shares"
+_OWNERS = "owners"
 
 Taken = ShareChanged | ShareEnded | OffsetsSet | GroupSet | TopicSet
 _Queues = dict[int, ShareQueue]
@@ -32,8 +42,8 @@ _Queues = dict[int, ShareQueue]
 class ShareTable(Table[Taken]):
     """The queues of all share groups.
 
-    Invariant: ``_unsettled`` counts what the queues of each group have, ``_topics`` has the topics
-    of each group in ``_rows``.
+    Invariants: ``_unsettled`` counts what the queues of each group have, ``_topics`` has the topics
+    of each group in ``_rows``; ``_owners`` are of groups in it, and ``_owned`` has those of each.
 
     Attributes:
         unsettled: messages of all groups that were handed out and are not settled.
@@ -48,6 +58,8 @@ class ShareTable(Table[Taken]):
         self._rows: dict[GroupTopic, _Queues] = {}
         self._topics: dict[str, set[str]] = {}
         self._unsettled: Counter[str] = Counter()
+        self._owners: dict[str, str] = {}
+        self._owned: dict[str, set[str]] = {}
 
     @classmethod
     def read(cls, document: Document) -> Self:
@@ -69,17 +81,24 @@ class ShareTable(Table[Taken]):
                     raise ConfigError("not a queue", file=FILE, key=key, queue=queue)
                 queues[int(queue)] = _read_queue(row, key)
             table._count(group, sum(one.unsettled for one in queues.values()))
+        try:
+            for group, owner in read_table(document, _OWNERS, file=FILE).items():
+                table._own(group, read_owner(owner, group))
+        except CorruptLogError as error:
+            raise ConfigError("not an owner", file=FILE, **error.details) from None
         return table
 
     def to_document(self) -> dict[str, object]:
         return {
-            _TABLE: {owner.key: _written(_copied(of)) for owner, of in sorted(self._rows.items())}
+            _TABLE: {owner.key: _written(_copied(of)) for owner, of in sorted(self._rows.items())},
+            _OWNERS: dict(sorted(self._owners.items())),
         }
 
     def to_document_later(self) -> dict[str, object]:
         # Queues change in place: what another thread is to write is copied now.
         present = [(owner.key, _copied(of)) for owner, of in self._rows.items()]
-        return {_TABLE: Rows((key, _written(of)) for key, of in present)}
+        rows = Rows((key, _written(of)) for key, of in present)
+        return {_TABLE: rows, _OWNERS: dict(sorted(self._owners.items()))}
 
     def __iter__(self) -> Iterator[tuple[GroupTopic, Mapping[int, ShareQueue]]]:
         return iter(self._rows.items())
@@ -92,14 +111,17 @@ class ShareTable(Table[Taken]):
         """The topics that a group takes messages of singly, ordered; none: it is no share group."""
         return sorted(self._topics.get(group, ()))
 
-    @property
-    def group_count(self) -> int:
-        """How many share groups there are."""
-        return len(self._topics)
-
     def unsettled_of(self, group: str) -> int:
         """Messages of a group that were handed out and are not settled."""
         return self._unsettled[group]
+
+    def owner_of(self, group: str) -> str:
+        """Who has taken messages of a group last; empty: one for whom no bound holds, or nobody."""
+        return self._owners.get(group, "")
+
+    def unsettled_by(self, owner: str) -> int:
+        """Messages of all groups of one owner that were handed out and are not settled."""
+        return sum(self._unsettled[group] for group in self._owned.get(owner, ()))
 
     def check_queue_by_queue(self, group: str, topic: str | None = None) -> None:
         """Refuse to consume queue by queue what is handed out singly.
@@ -141,6 +163,7 @@ class ShareTable(Table[Taken]):
         self.revision += bool(self._rows or other._rows)
         self._rows, self._topics = other._rows, other._topics
         self._unsettled, self.unsettled = other._unsettled, other.unsettled
+        self._owners, self._owned = other._owners, other._owned
 
     def _change(self, change: ShareChanged) -> None:
         queues = self._of(GroupTopic(change.group, change.topic))
@@ -154,6 +177,8 @@ class ShareTable(Table[Taken]):
             for run in change.runs.get(queue_id, ()):
                 queue.put(run)
             self._count(change.group, queue.unsettled - before)
+        if change.taken_by is not None:
+            self._own(change.group, change.taken_by)
         self.revision += 1
 
     def _reset(self, change: OffsetsSet) -> None:
@@ -183,7 +208,18 @@ class ShareTable(Table[Taken]):
         topics.remove(owner.topic)
         if not topics:
             del self._topics[owner.group], self._unsettled[owner.group]
+            self._own(owner.group, "")
         self.revision += 1
+
+    def _own(self, group: str, owner: str) -> None:
+        before = self._owners.pop(group, None)
+        if before is not None:
+            self._owned[before].remove(group)
+            if not self._owned[before]:
+                del self._owned[before]
+        if owner and group in self._topics:
+            self._owners[group] = owner
+            self._owned.setdefault(owner, set()).add(group)
 
     def _count(self, group: str, more: int) -> None:
         self._unsettled[group] += more

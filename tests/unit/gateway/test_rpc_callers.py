@@ -66,7 +66,11 @@ def test_where_users_are_looked_at_nobody_else_is_let_in(
     assert refused.value.code is RpcCode.UNAUTHORIZED
 
 
-def test_a_call_that_was_handed_on_comes_from_nowhere(tmp_path: Path) -> None:
-    caller = callers(tmp_path, enabled=False).caller(metadata(**{RELAYED: "1"}), "10.0.0.7")
+def test_who_calls_its_own_call_handed_on_has_its_own_share_and_no_right_by_it(
+    tmp_path: Path,
+) -> None:
+    open_ = callers(tmp_path, enabled=False)
+    plain, told = (open_.caller(metadata(**more), "10.0.0.7") for more in ({}, {RELAYED: "1"}))
 
-    assert (caller.host, caller.is_relayed, caller.owner) == ("", True, "relayed")
+    assert (told.is_relayed, told.owner) == (True, plain.owner)
+    assert (plain.rights.peer.address, told.rights.peer.address) == ("10.0.0.7", "")

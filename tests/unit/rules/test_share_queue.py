@@ -41,6 +41,7 @@ def changes(draw: Any) -> ShareChanged:
         {queue: draw(of_each) for queue in lows},
         {queue: draw(settled) for queue in lows},
         draw(st.booleans()),
+        draw(st.none() | st.sampled_from(("", "10.0.0.1", "user:ann"))),
     )
 
 
