@@ -61,6 +61,9 @@ STAGED_TOPIC = "LEDGERMQ_STAGED"
 DELIVERY_AHEAD_MS_MAX = 366 * 24 * 3_600_000
 """Farthest time of delivery: a year, also one with a leap day."""
 
+RECEIPTS_TOPIC = "LEDGERMQ_RECEIPTS"
+"""Where the checkpoints of receipts are, each a message of queue 0."""
+
 FORBIDDEN_TOPICS = frozenset(
     {
         DELAY_TOPIC,
@@ -72,6 +75,7 @@ FORBIDDEN_TOPICS = frozenset(
         SYSTEM_TOPIC,
         TIMER_TOPIC,
         STAGED_TOPIC,
+        RECEIPTS_TOPIC,
     }
 )
 """Topics that clients may not send to (RocketMQ's list and our own)."""
