@@ -30,7 +30,8 @@ from ledgermq.broker.pulls.query_service import QueryService
 from ledgermq.broker.pulls.queue_messages import QueueMessages
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.reading.readable_store import ReadableStore
-from ledgermq.broker.service import Mailbox, Services
+from ledgermq.broker.receipts.receipt_service import ReceiptService
+from ledgermq.broker.service import Mailbox, Service, Services
 from ledgermq.broker.sinks.sink_calls import SinkCalls
 from ledgermq.broker.sinks.sink_service import SinkService
 from ledgermq.broker.sliced_answers import SlicedAnswers
@@ -39,7 +40,8 @@ from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.broker.transactions.transaction_service import TransactionService
 from ledgermq.ipc.counters import Counts
-from ledgermq.process.environment import Environment
+from ledgermq.ipc.cursor_page import Role
+from ledgermq.process.environment import Environment, OrderBell
 from ledgermq.sessions.request_faults import Contain
 
 
@@ -49,8 +51,8 @@ class BrokerServices:
     Attributes:
         listed: all that have turns.
         pulls, calls, queries: what clients are answered by.
-        delays, timers, transactions, members, notice, slices: those of ``listed`` that the worker
-            has something else to do with, too.
+        delays, timers, transactions, members, notice, slices, receipts: those of ``listed`` that
+            the worker has something else to do with, too; a node without a key has no ``receipts``.
     """
 
     def __init__(
@@ -65,12 +67,14 @@ class BrokerServices:
         contain: Contain,
         line: HomeLine | None,
         cold: ColdReads | None,
+        receipts: OrderBell | None = None,
     ) -> None:
         """Make the services; none has had a turn.
 
         Args:
             contain: told of a bug that a service has met (``PullService``).
-            line, cold: lead to the cluster's home, and to what the log has no more; None: nowhere.
+            line, cold, receipts: lead to the cluster's home, to what the log has no more, and to
+                who makes checkpoints of receipts; None: nowhere.
         """
         settings, clock = environment.settings, environment.clock
         known = KnownTopics(store, tables)
@@ -145,7 +149,17 @@ class BrokerServices:
         ):
             self.calls.register(answering.verbs)
         # They have their turn before the log proposes what it is asked for.
-        waiting = (*of_five, self.delays, self.timers)
+        waiting: tuple[Service, ...] = (*of_five, self.delays, self.timers)
+        self.receipts = None
+        if receipts is not None:
+            self.receipts = ReceiptService(
+                *(store, tables, log, receipts),
+                settings=settings,
+                clock=clock,
+                generation=lambda: environment.page.read_process(Role.RECEIPTS).generation,
+            )
+            log.keep_log_from(self.receipts.oldest_position)
+            waiting = (*waiting, self.receipts)
         askers = (dead_letters, moves, self.transactions, sinks, shares, *waiting)
         others_of_them = (features, cluster, log, self.notice, members, self.slices)
         self.listed = Services((self.pulls, *askers, *others_of_them), mailbox, contain)
