@@ -26,6 +26,7 @@ from ledgermq.daemon.backup_streaming import about_of
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.instants import parse_time
+from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.units import MIB
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
 from ledgermq.pipeline.pieces.log_sealing import Sealed, rebuild_manifest, seal_log
@@ -216,3 +217,23 @@ def show_offsets(arguments: argparse.Namespace) -> int:
         document,
         (lambda: print_table(["topic", "queue", "committed"], texts)) if rows else none,
     )
+
+
+class PieceQueues:
+    """Messages of queues out of pieces, for who makes receipts of them."""
+
+    def __init__(self, place: str) -> None:
+        """Read the manifest.
+
+        Raises:
+            ConfigError, CorruptLogError, StorageError: as ``ColdQueues``.
+        """
+        self._queues = ColdQueues(place_at(place), is_sealed=True)
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        found = self._queues.queues().get(QueueName(topic, queue_id))
+        return (0, 0) if found is None else (found.first, found.end)
+
+    def read(self, topic: str, queue_id: int, offset: int) -> Iterator[ReceivedMessage]:
+        for record in self._queues.read(topic, queue_id, offset):
+            yield ReceivedMessage.of_record(memoryview(record.record))

@@ -1,0 +1,119 @@
+"""Receipts of real nodes: made by whoever leads, proven by a public key alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledgermq.cli.main import main
+from ledgermq.client import Admin, MessageIllegalError, NoPermissionError, Producer
+from ledgermq.client.reading.queries import Queries
+from ledgermq.client.reading.receipts import NodeQueues, ReceiptMaker
+from ledgermq.formats.receipts.checkpoint import Checkpoint, SignedHead
+from ledgermq.formats.receipts.merkle_tree import Peaks
+from ledgermq.formats.receipts.receipt import Receipt
+from ledgermq.formats.receipts.signed_note import NoteKey
+from ledgermq.model.errors import LedgerError, MessageUnknownError
+from ledgermq.model.exit_status import EXIT_STORAGE
+from ledgermq.model.limits import RECEIPTS_TOPIC
+from ledgermq.sessions.keys.receipt_key import make_signer
+from tests.process.client_node import start_client_node
+from tests.process.conftest import Node, wait_until
+from tests.process.group_nodes import TOPIC, Group, make_group
+from tests.suite.patience import PATIENCE_S
+
+pytestmark = pytest.mark.slow
+
+QUEUES = 4
+
+
+def start(node: Node, **tables: Any) -> NoteKey:
+    """A node with receipts of ``TOPIC``; its public key."""
+    key = make_signer(node.folder / "receipts.key", "orders-a")
+    start_client_node(node, receipts={"key_file": str(node.folder / "receipts.key")}, **tables)
+    want(f"ipc://{node.runtime}")
+    return key
+
+
+def want(address: str) -> None:
+    with Admin(address, timeout_s=PATIENCE_S) as admin:
+        assert admin.alter_topic(TOPIC, receipts=True).receipts
+
+
+def send(address: str, count: int, *, begin: int = 0) -> dict[tuple[int, int], bytes]:
+    """Send messages; their bodies by queue and offset."""
+    with Producer(address) as producer:
+        sent = {
+            number: producer.send(TOPIC, b"body %d" % number, queue_id=number % QUEUES)
+            for number in range(begin, begin + count)
+        }
+        return {
+            (number % QUEUES, one.result(PATIENCE_S).queue_offset): b"body %d" % number
+            for number, one in sent.items()
+        }
+
+
+def receipt_of(queries: Queries, queue: int, offset: int, *, since: int = 0) -> Receipt:
+    """The receipt of a message, as soon as a checkpoint has it."""
+
+    def made() -> Receipt | None:
+        try:
+            return ReceiptMaker(NodeQueues(queries)).make(TOPIC, queue, offset, since_size=since)
+        except MessageUnknownError:
+            return None
+
+    found: Receipt = wait_until(made, "a checkpoint")
+    return found
+
+
+def checkpoints(queries: Queries) -> list[Checkpoint]:
+    return [Checkpoint.decode(one.body) for one in NodeQueues(queries).read(RECEIPTS_TOPIC, 0, 0)]
+
+
+def check_chain(found: list[Checkpoint], key: NoteKey, sent: dict[tuple[int, int], bytes]) -> None:
+    """Each checkpoint goes on from the one before, and all that was sent is in them once."""
+    tree, ends = Peaks(), dict[int, int]()
+    for one in found:
+        assert (one.before.size, one.before.hashes) == (tree.size, tree.hashes)
+        assert one.head([key]).size == one.tree().size
+        for stretch in one.stretches:
+            assert stretch.topic == TOPIC
+            assert stretch.first == ends.get(stretch.queue_id, 0)
+            ends[stretch.queue_id] = stretch.end
+        tree = one.after()
+    assert ends == {
+        queue: max(offset for other, offset in sent if other == queue) + 1
+        for queue, _ in sent
+    }
+
+
+@pytest.mark.parametrize("log", ["dledger", "commitlog"])
+def test_each_message_of_a_topic_with_receipts_is_proven_and_no_other(
+    make_node: Callable[[], Node], log: str
+) -> None:
+    node = make_node()
+    key = start(node, log=log)
+    sent = send(node.address, 400)
+    with Producer(node.address) as producer:
+        other = producer.send("other", b"none", queue_id=0).result(PATIENCE_S)
+    with Queries(node.address) as queries:
+        for (queue, offset), body in random.Random(7).sample(sorted(sent.items()), 20):
+            proven = receipt_of(queries, queue, offset).verified([key])
+            message = proven.message
+            assert (message.queue_id, message.queue_offset) == (queue, offset)
+            assert bytes(message.body) == body
+        with pytest.raises(MessageUnknownError, match="no such message"):
+            ReceiptMaker(NodeQueues(queries)).make(TOPIC, 0, 100_000)
+        # One more checkpoint than the other topic's message.
+        last = send(node.address, 1, begin=400)
+        receipt_of(queries, *next(iter(last)))
+        with pytest.raises(MessageUnknownError, match="its topic had none"):
+            ReceiptMaker(NodeQueues(queries)).make("other", 0, other.queue_offset)
+        check_chain(checkpoints(queries), key, {**sent, **last})
