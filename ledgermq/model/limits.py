@@ -64,6 +64,9 @@ DELIVERY_AHEAD_MS_MAX = 366 * 24 * 3_600_000
 RECEIPTS_TOPIC = "LEDGERMQ_RECEIPTS"
 """Where the checkpoints of receipts are, each a message of queue 0."""
 
+LASTING_TOPICS = frozenset({SYSTEM_TOPIC, RECEIPTS_TOPIC})
+"""Topics that stay in sealed pieces: tables are made of the one, and proofs of the other."""
+
 FORBIDDEN_TOPICS = frozenset(
     {
         DELAY_TOPIC,

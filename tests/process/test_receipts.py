@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,20 +11,20 @@ from typing import Any
 import pytest
 
 from ledgermq.cli.main import main
-from ledgermq.client import Admin, MessageIllegalError, NoPermissionError, Producer
+from ledgermq.client import Admin, Producer
 from ledgermq.client.reading.queries import Queries
 from ledgermq.client.reading.receipts import NodeQueues, ReceiptMaker
-from ledgermq.formats.receipts.checkpoint import Checkpoint, SignedHead
+from ledgermq.formats.receipts.checkpoint import Checkpoint
 from ledgermq.formats.receipts.merkle_tree import Peaks
 from ledgermq.formats.receipts.receipt import Receipt
 from ledgermq.formats.receipts.signed_note import NoteKey
-from ledgermq.model.errors import LedgerError, MessageUnknownError
+from ledgermq.model.errors import MessageUnknownError
 from ledgermq.model.exit_status import EXIT_STORAGE
 from ledgermq.model.limits import RECEIPTS_TOPIC
 from ledgermq.sessions.keys.receipt_key import make_signer
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import TOPIC, Group, make_group
+from tests.process.group_nodes import TOPIC
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -89,8 +87,7 @@ def check_chain(found: list[Checkpoint], key: NoteKey, sent: dict[tuple[int, int
             ends[stretch.queue_id] = stretch.end
         tree = one.after()
     assert ends == {
-        queue: max(offset for other, offset in sent if other == queue) + 1
-        for queue, _ in sent
+        queue: max(offset for other, offset in sent if other == queue) + 1 for queue, _ in sent
     }
 
 
@@ -117,3 +114,43 @@ def test_each_message_of_a_topic_with_receipts_is_proven_and_no_other(
         with pytest.raises(MessageUnknownError, match="its topic had none"):
             ReceiptMaker(NodeQueues(queries)).make("other", 0, other.queue_offset)
         check_chain(checkpoints(queries), key, {**sent, **last})
+
+
+def test_pieces_prove_by_the_key_that_nobody_has_changed_a_message(
+    make_node: Callable[[], Node], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = make_node()
+    key = start(node)
+    sent = send(node.address, 200)
+    with Queries(node.address) as queries:
+        for place in list(sent)[-QUEUES:]:
+            receipt_of(queries, *place)
+    place, kept = tmp_path / "pieces", tmp_path / "kept"
+    run = ["--address", node.address]
+    capsys.readouterr()
+    assert main(["receipt", "checkpoint", "--key", key.as_text(), *run]) == 0
+    kept.write_text(capsys.readouterr().out)
+    last = send(node.address, QUEUES, begin=200)
+    with Queries(node.address) as queries:
+        for one in last:
+            receipt_of(queries, *one)
+    seal = ["piece", "seal", str(node.root), "--to", str(place)]
+    assert main([*seal, "--runtime-dir", str(node.runtime)]) == 0
+    words = ["piece", "verify", str(place), "--key", key.as_text()]
+    capsys.readouterr()
+    assert main([*words, "--since", str(kept), "--json"]) == 0
+    proven = json.loads(capsys.readouterr().out)["receipts"]
+    assert (proven["messages"], proven["lacking"]) == (200 + QUEUES, 0)
+    # A receipt out of pieces is the node's, and goes on from what was kept.
+    queue, offset = next(iter(last))
+    get = ["receipt", "get", TOPIC, str(queue), str(offset), "--key", key.as_text()]
+    assert main([*get, "--since", str(kept), "--from", str(place)]) == 0
+    receipt = tmp_path / "receipt"
+    receipt.write_text(capsys.readouterr().out)
+    check = ["receipt", "verify", str(receipt), "--key", key.as_text(), "--since", str(kept)]
+    assert main([*check, "--body", str(tmp_path / "body")]) == 0
+    assert (tmp_path / "body").read_bytes() == last[queue, offset]
+    other = make_signer(tmp_path / "other.key", "orders-a")
+    assert main(["receipt", "verify", str(receipt), "--key", other.as_text()]) == EXIT_STORAGE
+    assert "signed by none of the keys" in capsys.readouterr().err
+    assert main(["piece", "verify", str(place), "--key", other.as_text()]) == EXIT_STORAGE

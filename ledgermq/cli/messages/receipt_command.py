@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -86,12 +87,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for verb, is_needed in ((get, False), (checkpoint, False), (verify, True)):
         add_key_option(verb, is_needed=is_needed)
     for verb in (get, verify):
-        verb.add_argument(
-            "--since",
-            type=Path,
-            metavar="FILE",
-            help="a checkpoint, or a receipt, that was kept: this one has to go on from it",
-        )
+        add_since_option(verb)
     key.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -105,6 +101,30 @@ def add_key_option(parser: argparse.ArgumentParser, *, is_needed: bool) -> None:
         metavar="KEY",
         help="public key, or a file that has it; several after a change of keys",
     )
+
+
+def add_since_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--since``, which ``kept_checkpoint`` reads."""
+    parser.add_argument(
+        "--since",
+        type=Path,
+        metavar="FILE",
+        help="a checkpoint, or a receipt, that was kept: what is checked has to go on from it",
+    )
+
+
+def kept_checkpoint(arguments: argparse.Namespace, keys: Sequence[NoteKey]) -> SignedHead | None:
+    """The checkpoint of ``--since``; None without the option.
+
+    Raises:
+        ConfigError: there is no key to compare it by.
+        CorruptLogError: none of ``keys`` has signed it.
+    """
+    if arguments.since is None:
+        return None
+    if not keys:
+        raise ConfigError("--since needs --key: what was kept is compared by its signature")
+    return SignedHead.read(note_of(_content(arguments.since, "checkpoint")), keys)
 
 
 def keys_of(arguments: argparse.Namespace) -> list[NoteKey]:
@@ -151,13 +171,9 @@ class _OfNode(AbstractContextManager[QueueSource]):
 
 
 def _get(arguments: argparse.Namespace) -> int:
-    keys, since = keys_of(arguments), ""
-    since_size = 0
-    if arguments.since is not None:
-        if not keys:
-            raise ConfigError("--since needs --key: what was kept is compared by its signature")
-        since = note_of(_content(arguments.since, "checkpoint"))
-        since_size = SignedHead.read(since, keys).size
+    keys = keys_of(arguments)
+    since = kept_checkpoint(arguments, keys)
+    since_size = 0 if since is None else since.size
     with _source(arguments) as source:
         receipt = ReceiptMaker(source).make(
             arguments.topic, arguments.queue, arguments.offset, since_size=since_size
@@ -182,8 +198,9 @@ def _checkpoint(arguments: argparse.Namespace) -> int:
 
 def _verify(arguments: argparse.Namespace) -> int:
     receipt = Receipt.decode(_content(arguments.receipt, "receipt"))
-    since = "" if arguments.since is None else note_of(_content(arguments.since, "checkpoint"))
-    proven = receipt.verified(keys_of(arguments), since=since)
+    keys = keys_of(arguments)
+    since = kept_checkpoint(arguments, keys)
+    proven = receipt.verified(keys, since=since)
     head, message = proven.head, ReceivedMessage.of_record(memoryview(receipt.record))
     if arguments.body is not None:
         _write(arguments.body, message.body)
@@ -194,7 +211,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         "position": head.position,
         "size": head.size,
         "root": text_of(head.root),
-        "since": bool(since),
+        "since": None if since is None else since.size,
     }
 
     def print_proven() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ledgermq.buckets.bucket_address import is_address
 from ledgermq.cli.message_text import preview
+from ledgermq.cli.messages.receipt_command import kept_checkpoint, keys_of
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.spark.cold_tables import queues_then, tables_at
@@ -33,6 +34,7 @@ from ledgermq.pipeline.pieces.log_sealing import Sealed, rebuild_manifest, seal_
 from ledgermq.pipeline.pieces.piece_file import PieceRecord
 from ledgermq.pipeline.pieces.piece_notes import check_notes
 from ledgermq.pipeline.pieces.piece_places import place_at
+from ledgermq.pipeline.pieces.piece_receipts import prove_pieces
 from ledgermq.pipeline.pieces.piece_repository import PieceRepository
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import StoreDirectory, open_directory
@@ -151,10 +153,25 @@ def verify_pieces(arguments: argparse.Namespace) -> int:
             records += piece.verify()
             deleted += check_notes(place, row, piece)
             told(row.size)
+    keys = keys_of(arguments)
+    since = kept_checkpoint(arguments, keys)
+    proven = prove_pieces(queues, keys, since=since) if keys else None
     pieces = len(queues.manifest.rows)
     noted = f"; {deleted:,} were deleted, as notes say" if deleted else ""
     text = f"{pieces:,} pieces with {records:,} records are what was sealed{noted}"
-    return tell(arguments, {"pieces": pieces, "records": records, "deleted": deleted}, text)
+    document: dict[str, object] = {"pieces": pieces, "records": records, "deleted": deleted}
+    if proven is not None:
+        document["receipts"] = proven._asdict()
+        text += (
+            f"\n{proven.messages:,} messages are those that were signed, up to"
+            f" {time_text(proven.at_ms)}, in {proven.checkpoints:,} checkpoints"
+        )
+        if proven.lacking:
+            text += (
+                f"; {proven.lacking:,} of {proven.stretches + proven.lacking:,} stretches lack"
+                " messages and cannot be compared"
+            )
+    return tell(arguments, document, text)
 
 
 def make_manifest(arguments: argparse.Namespace) -> int:

@@ -101,18 +101,17 @@ class Receipt(NamedTuple):
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise CorruptLogError("receipt cannot be read", reason=str(error)) from error
 
-    def verified(self, keys: Iterable[NoteKey], *, since: str = "") -> Proven:
+    def verified(self, keys: Iterable[NoteKey], *, since: SignedHead | None = None) -> Proven:
         """What it proves, by the signature of one of ``keys``.
 
         Args:
-            since: note of the newest checkpoint that is known: the receipt's has to be the same
-                one, or to go on from it.
+            since: the newest checkpoint that is known: the receipt's has to be the same one, or to
+                go on from it.
 
         Raises:
             CorruptLogError: it proves nothing; says where it fails.
         """
-        known = tuple(keys)
-        head = SignedHead.read(self.note, known)
+        head = SignedHead.read(self.note, keys)
         if len(self.record) > ENTRY_SIZE_MAX:
             raise CorruptLogError("record is too long", size=len(self.record), limit=ENTRY_SIZE_MAX)
         message = decode_message(memoryview(self.record))
@@ -135,8 +134,8 @@ class Receipt(NamedTuple):
             raise CorruptLogError("record is not in the stretch of its receipt", offset=offset)
         if included_root(stretch.leaf(), self.place, head.size, self.in_tree) != head.root:
             raise CorruptLogError("stretch is not in the tree that was signed", size=head.size)
-        if since:
-            self._check_since(head, SignedHead.read(since, known))
+        if since is not None:
+            self._check_since(head, since)
         return Proven(message, head)
 
     def _check_since(self, head: SignedHead, known: SignedHead) -> None:
