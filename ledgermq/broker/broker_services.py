@@ -31,7 +31,7 @@ from ledgermq.broker.pulls.queue_messages import QueueMessages
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.broker.receipts.receipt_service import ReceiptService
-from ledgermq.broker.service import Mailbox, Service, Services
+from ledgermq.broker.service import Mailbox, Services
 from ledgermq.broker.sinks.sink_calls import SinkCalls
 from ledgermq.broker.sinks.sink_service import SinkService
 from ledgermq.broker.sliced_answers import SlicedAnswers
@@ -77,7 +77,7 @@ class BrokerServices:
                 who makes checkpoints of receipts; None: nowhere.
         """
         settings, clock = environment.settings, environment.clock
-        known = KnownTopics(store, tables)
+        known, rules = KnownTopics(store, tables), settings.topics
         self.queries = queries = QueryService(store, settings, known.check_queue, cold=cold)
         moves = Moves(store, tables, log, counts)
         self.delays = DelayService(store, moves, log, clock, settings.store.message_delay_level)
@@ -96,14 +96,12 @@ class BrokerServices:
         self.slices = SlicedAnswers(clock, contain, mailbox)
         others = OtherMembers()
         self.members = members = _members(
-            known, log, others, self.slices, environment, mailbox=mailbox, counts=counts,
-            contain=contain,
-        )  # fmt: skip
+            *(known, log, others, self.slices, environment, mailbox), counts=counts, contain=contain
+        )
         dead_letters = DeadLetterCalls(known, log, moves, settings, mailbox=mailbox, counts=counts)
         self.pulls = PullService.made(
             known, settings, cold=cold, counts=counts, contain=contain, clock=clock
         )
-        rules = settings.topics
         topics = TopicCalls(known, rules, log, self.notice, self.slices)
         groups = GroupCalls(
             known, rules, log, self.slices, members=members.clients, warnings=members.warnings
@@ -111,16 +109,13 @@ class BrokerServices:
         self.calls = CallService(
             known, log, topics=topics, groups=groups, slices=self.slices, others=others
         )
-        retries = RetryCalls(
-            known, log, queries.record_at, settings, mailbox=mailbox, clock=clock, counts=counts
-        )
         cluster = ClusterService(
             known, tables, log, line, settings.access, mailbox=mailbox, clock=clock, counts=counts
         )
-        kept = QueueMessages(store, moves, cold)
         shares = _shares(
-            known, log, kept, members, environment, mailbox=mailbox, counts=counts, contain=contain
-        )
+            known, log, QueueMessages(store, moves, cold), members, environment, mailbox=mailbox,
+            counts=counts, contain=contain,
+        )  # fmt: skip
         self.calls.on_gone.append(shares.cancel)
         self.calls.on_untold.append(shares.take_back)
         lags = GroupLags(tables.offsets, groups.lag)
@@ -135,7 +130,9 @@ class BrokerServices:
             *_of_tables(tables, log, self.notice),
             self.transactions,
             TimerCalls(self.timers, log, find, settings, clock=clock, counts=counts),
-            retries,
+            RetryCalls(
+                known, log, queries.record_at, settings, mailbox=mailbox, clock=clock, counts=counts
+            ),
             dead_letters,
             shares,
             SinkCalls(sinks, known, rules),
@@ -149,20 +146,32 @@ class BrokerServices:
         ):
             self.calls.register(answering.verbs)
         # They have their turn before the log proposes what it is asked for.
-        waiting: tuple[Service, ...] = (*of_five, self.delays, self.timers)
-        self.receipts = None
-        if receipts is not None:
-            self.receipts = ReceiptService(
-                *(store, tables, log, receipts),
-                settings=settings,
-                clock=clock,
-                generation=lambda: environment.page.read_process(Role.RECEIPTS).generation,
-            )
-            log.keep_log_from(self.receipts.oldest_position)
-            waiting = (*waiting, self.receipts)
-        askers = (dead_letters, moves, self.transactions, sinks, shares, *waiting)
-        others_of_them = (features, cluster, log, self.notice, members, self.slices)
-        self.listed = Services((self.pulls, *askers, *others_of_them), mailbox, contain)
+        self.receipts = _receipts(store, tables, log, receipts, environment)
+        own = (*filter(None, (self.receipts,)), features, cluster, log, self.notice, members)
+        early = (dead_letters, moves, self.transactions, sinks, shares, *of_five, self.delays)
+        self.listed = Services(
+            (self.pulls, *early, self.timers, *own, self.slices), mailbox, contain
+        )
+
+
+def _receipts(
+    store: ReadableStore,
+    tables: BrokerTables,
+    log: StateLog,
+    maker: OrderBell | None,
+    environment: Environment,
+) -> ReceiptService | None:
+    """What has checkpoints made; None where nobody makes any."""
+    if maker is None:
+        return None
+    made = ReceiptService(
+        *(store, tables, log, maker),
+        settings=environment.settings,
+        clock=environment.clock,
+        generation=lambda: environment.page.read_process(Role.RECEIPTS).generation,
+    )
+    log.keep_log_from(made.oldest_position)
+    return made
 
 
 def _of_tables(
@@ -178,8 +187,8 @@ def _members(
     others: OtherMembers,
     slices: SlicedAnswers,
     environment: Environment,
-    *,
     mailbox: Mailbox,
+    *,
     counts: Counts,
     contain: Contain,
 ) -> MemberCalls:

@@ -17,7 +17,7 @@ from ledgermq.cli.main import main
 from ledgermq.client import Admin, NoPermissionError, OutgoingMessage, Producer
 from ledgermq.client.reading.queries import Queries
 from ledgermq.client.reading.receipts import NodeQueues, ReceiptMaker
-from ledgermq.formats.receipts.checkpoint import Checkpoint
+from ledgermq.formats.receipts.checkpoint import ReceiptCheckpoint
 from ledgermq.formats.receipts.merkle_tree import Peaks
 from ledgermq.formats.receipts.receipt import Receipt
 from ledgermq.formats.receipts.signed_note import NoteKey
@@ -88,11 +88,15 @@ def receipt_of(queries: Queries, queue: int, offset: int, *, since: int = 0) -> 
     return found
 
 
-def checkpoints(queries: Queries) -> list[Checkpoint]:
-    return [Checkpoint.decode(one.body) for one in NodeQueues(queries).read(RECEIPTS_TOPIC, 0, 0)]
+def checkpoints(queries: Queries) -> list[ReceiptCheckpoint]:
+    return [
+        ReceiptCheckpoint.decode(one.body) for one in NodeQueues(queries).read(RECEIPTS_TOPIC, 0, 0)
+    ]
 
 
-def check_chain(found: list[Checkpoint], key: NoteKey, sent: dict[tuple[int, int], bytes]) -> None:
+def check_chain(
+    found: list[ReceiptCheckpoint], key: NoteKey, sent: dict[tuple[int, int], bytes]
+) -> None:
     """Each checkpoint goes on from the one before, and all that was sent is in them once."""
     tree, ends = Peaks(), dict[int, int]()
     for one in found:

@@ -14,9 +14,9 @@ from ledgermq.broker.reading.readable_store import ReadableStore
 from ledgermq.formats.receipts.checkpoint import (
     STRETCH_BYTES_MAX,
     STRETCHES_MAX,
-    Checkpoint,
+    ReceiptCheckpoint,
     SignedHead,
-    Stretch,
+    SignedStretch,
     hash_of,
     peaks_as_json,
 )
@@ -84,7 +84,7 @@ class CheckpointFound(NamedTuple):
 
     end: int
     is_behind: bool
-    checkpoint: Checkpoint | None
+    checkpoint: ReceiptCheckpoint | None
 
 
 class CheckpointMaker:
@@ -126,7 +126,7 @@ class CheckpointMaker:
         end = max(until, task.begin)
         if firsts:
             end = min(end, min(firsts.values()) + STRETCH_BYTES_MAX)
-        stretches: list[Stretch] = []
+        stretches: list[SignedStretch] = []
         for queue, position in firsts.items():
             if position < end:
                 stretches.append(self._stretch(queue, end))
@@ -137,9 +137,11 @@ class CheckpointMaker:
         self._counts[ReceiptsCounter.POSITION] = end
         return CheckpointFound(end, end < until, checkpoint)
 
-    def _signed(self, task: CheckpointTask, end: int, stretches: tuple[Stretch, ...]) -> Checkpoint:
+    def _signed(
+        self, task: CheckpointTask, end: int, stretches: tuple[SignedStretch, ...]
+    ) -> ReceiptCheckpoint:
         at_ms = self._now_ms()
-        made = Checkpoint(task.begin, end, task.before, stretches, "")
+        made = ReceiptCheckpoint(task.begin, end, task.before, stretches, "")
         after = made.after()
         head = SignedHead.signed(self._signer, after.size, after.root(), at_ms=at_ms, position=end)
         counts = self._counts
@@ -182,7 +184,7 @@ class CheckpointMaker:
             raise StorageError("messages were deleted meanwhile", queue=str(queue), offset=offset)
         return int(units["position"][0])
 
-    def _stretch(self, queue: QueueName, end: int) -> Stretch:
+    def _stretch(self, queue: QueueName, end: int) -> SignedStretch:
         """The messages of a queue that are before a position, from where it goes on."""
         store, counts = self._store, self._counts
         tree = Peaks()
@@ -213,4 +215,4 @@ class CheckpointMaker:
                 break
         self._next[queue] = at
         counts[ReceiptsCounter.MESSAGES] += tree.size
-        return Stretch(*queue, first, at, tree.root())
+        return SignedStretch(*queue, first, at, tree.root())

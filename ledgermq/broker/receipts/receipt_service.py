@@ -20,7 +20,7 @@ from ledgermq.broker.service import Service
 from ledgermq.broker.state.broker_tables import BrokerTables
 from ledgermq.broker.state.state_log import RETRY_MS, StateLog
 from ledgermq.broker.state.state_requests import StateRequest
-from ledgermq.formats.receipts.checkpoint import Checkpoint
+from ledgermq.formats.receipts.checkpoint import ReceiptCheckpoint
 from ledgermq.formats.receipts.merkle_tree import Peaks
 from ledgermq.formats.records.message import decode_message
 from ledgermq.ipc.orders import CheckpointMade, encode
@@ -185,7 +185,7 @@ class ReceiptService(Service):
             self._chain = self._chain._replace(begin=made.end)
 
     def _propose(self, made: CheckpointMade, now_ms: int) -> None:
-        checkpoint = Checkpoint.decode(made.content)
+        checkpoint = ReceiptCheckpoint.decode(made.content)
         at_ms = epoch_ms(self._clock)
         record = checkpoint_record(made.content, self._settings, now_ms=at_ms)
 
@@ -261,6 +261,6 @@ class ReceiptService(Service):
         message = decode_message(record)
         if message.topic != RECEIPTS_TOPIC:
             raise CorruptLogError("last checkpoint of receipts cannot be read", position=at)
-        last = Checkpoint.decode(message.body)
+        last = ReceiptCheckpoint.decode(message.body)
         # A log that was converted has other positions.
         return _Chain(at, min(last.end, at), last.after())

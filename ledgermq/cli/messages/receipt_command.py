@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from ledgermq.cli.late_command import LateCommand
 from ledgermq.cli.message_text import preview
 from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.output import tell, time_text
@@ -44,7 +44,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     key.add_argument("name", metavar="NAME", help="of the log, as receipts tell it: orders-a")
     key.add_argument("--to", type=Path, required=True, metavar="FILE", help="has to be new")
-    key.set_defaults(func=_key)
+    key.set_defaults(func=LateCommand("setup.receipt_keys", "make_key"))
 
     get = verbs.add_parser(
         "get",
@@ -139,55 +139,40 @@ def keys_of(arguments: argparse.Namespace) -> list[NoteKey]:
     ]
 
 
-def _key(arguments: argparse.Namespace) -> int:
-    # A client need not have what nodes need.
-    from ledgermq.sessions.keys.receipt_key import make_signer
-
-    public = make_signer(arguments.to, arguments.name).as_text()
-    text = f"{public}\nreceipts.key_file = {str(arguments.to)!r}, the same on all members"
-    return tell(arguments, {"public": public, "file": str(arguments.to)}, text)
-
-
-def _source(arguments: argparse.Namespace) -> AbstractContextManager[QueueSource]:
-    if arguments.place is not None:
-        # A client need not have what pieces need.
-        from ledgermq.cli.spark.pieces import PieceQueues
-
-        return nullcontext(PieceQueues(arguments.place))
-    return _OfNode(arguments)
-
-
-class _OfNode(AbstractContextManager[QueueSource]):
-    """The queues of the node at ``--address``."""
-
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self._queries = Queries(arguments.address, name=NAME, timeout_s=arguments.timeout)
-
-    def __enter__(self) -> QueueSource:
-        return NodeQueues(self._queries.__enter__())
-
-    def __exit__(self, *raised: object) -> None:
-        self._queries.close()
-
-
 def _get(arguments: argparse.Namespace) -> int:
+    if arguments.place is not None:
+        return LateCommand("spark.pieces", "get_receipt_there")(arguments)
+    with Queries(arguments.address, name=NAME, timeout_s=arguments.timeout) as queries:
+        return get_receipt(NodeQueues(queries), arguments)
+
+
+def _checkpoint(arguments: argparse.Namespace) -> int:
+    if arguments.place is not None:
+        return LateCommand("spark.pieces", "print_checkpoint_there")(arguments)
+    with Queries(arguments.address, name=NAME, timeout_s=arguments.timeout) as queries:
+        return print_checkpoint(NodeQueues(queries), arguments)
+
+
+def get_receipt(source: QueueSource, arguments: argparse.Namespace) -> int:
+    """Print the receipt of a message out of what ``source`` gives."""
     keys = keys_of(arguments)
     since = kept_checkpoint(arguments, keys)
-    since_size = 0 if since is None else since.size
-    with _source(arguments) as source:
-        receipt = ReceiptMaker(source).make(
-            arguments.topic, arguments.queue, arguments.offset, since_size=since_size
-        )
+    receipt = ReceiptMaker(source).make(
+        arguments.topic,
+        arguments.queue,
+        arguments.offset,
+        since_size=0 if since is None else since.size,
+    )
     if keys:
         receipt.verified(keys, since=since)
     sys.stdout.write(receipt.encoded())
     return 0
 
 
-def _checkpoint(arguments: argparse.Namespace) -> int:
+def print_checkpoint(source: QueueSource, arguments: argparse.Namespace) -> int:
+    """Print the newest checkpoint of what ``source`` gives."""
+    checkpoint = ReceiptMaker(source).newest()
     keys = keys_of(arguments)
-    with _source(arguments) as source:
-        checkpoint = ReceiptMaker(source).newest()
     if keys:
         checkpoint.head(keys)
     if not arguments.json:

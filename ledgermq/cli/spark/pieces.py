@@ -12,7 +12,12 @@ from pathlib import Path
 
 from ledgermq.buckets.bucket_address import is_address
 from ledgermq.cli.message_text import preview
-from ledgermq.cli.messages.receipt_command import kept_checkpoint, keys_of
+from ledgermq.cli.messages.receipt_command import (
+    get_receipt,
+    kept_checkpoint,
+    keys_of,
+    print_checkpoint,
+)
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.spark.cold_tables import queues_then, tables_at
@@ -234,6 +239,16 @@ def show_offsets(arguments: argparse.Namespace) -> int:
         document,
         (lambda: print_table(["topic", "queue", "committed"], texts)) if rows else none,
     )
+
+
+def get_receipt_there(arguments: argparse.Namespace) -> int:
+    """Print the receipt of a message that is in pieces."""
+    return get_receipt(PieceQueues(arguments.place), arguments)
+
+
+def print_checkpoint_there(arguments: argparse.Namespace) -> int:
+    """Print the newest checkpoint that is in pieces."""
+    return print_checkpoint(PieceQueues(arguments.place), arguments)
 
 
 class PieceQueues:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.queries import Queries
-from ledgermq.formats.receipts.checkpoint import STRETCH_BYTES_MAX, Checkpoint
+from ledgermq.formats.receipts.checkpoint import STRETCH_BYTES_MAX, ReceiptCheckpoint
 from ledgermq.formats.receipts.merkle_tree import (
     GrownTree,
     included_root,
@@ -29,7 +29,7 @@ from ledgermq.model.limits import RECEIPTS_TOPIC
 
 PULLED_BYTES = 4 * 1024 * 1024
 PULLED_MESSAGES = 4_096
-"""Of one answer of a node."""
+"""Bytes and messages of one answer of a node."""
 
 STRETCHES_MAX = 1 << 20
 """Stretches between two checkpoints: their hashes stand in memory."""
@@ -70,7 +70,7 @@ class NodeQueues:
 
 class _Found(NamedTuple):
     offset: int
-    checkpoint: Checkpoint
+    checkpoint: ReceiptCheckpoint
 
 
 class ReceiptMaker:
@@ -80,7 +80,7 @@ class ReceiptMaker:
         """Nothing is read yet."""
         self._source = source
 
-    def newest(self) -> Checkpoint:
+    def newest(self) -> ReceiptCheckpoint:
         """The newest checkpoint.
 
         Raises:
@@ -141,12 +141,12 @@ class ReceiptMaker:
             raise MessageUnknownError("there is no checkpoint of receipts")
         return first, end
 
-    def _checkpoint(self, offset: int) -> Checkpoint:
+    def _checkpoint(self, offset: int) -> ReceiptCheckpoint:
         for message in self._source.read(RECEIPTS_TOPIC, 0, offset):
-            return Checkpoint.decode(message.body)
+            return ReceiptCheckpoint.decode(message.body)
         raise MessageUnknownError("checkpoint of receipts is not there", offset=offset)
 
-    def _first_where(self, holds: Callable[[Checkpoint], bool]) -> _Found | None:
+    def _first_where(self, holds: Callable[[ReceiptCheckpoint], bool]) -> _Found | None:
         """The first checkpoint of which something holds that holds of all later ones."""
         first, end = self._bounds()
         found: _Found | None = None
@@ -204,7 +204,7 @@ class ReceiptMaker:
             offset=first + len(leaves),
         )
 
-    def _tree(self, found: _Found, since_size: int) -> tuple[Checkpoint, GrownTree]:
+    def _tree(self, found: _Found, since_size: int) -> tuple[ReceiptCheckpoint, GrownTree]:
         """The checkpoint to prove by, and its tree from the one that has the message on."""
         last, leaves = found.checkpoint, [one.leaf() for one in found.checkpoint.stretches]
         for one in self._following(found, since_size):
@@ -212,7 +212,7 @@ class ReceiptMaker:
             leaves += [stretch.leaf() for stretch in one.stretches]
         return last, GrownTree(found.checkpoint.before, leaves)
 
-    def _since(self, last: Checkpoint, since_size: int) -> Sequence[bytes]:
+    def _since(self, last: ReceiptCheckpoint, since_size: int) -> Sequence[bytes]:
         """The proof that the tree of ``last`` goes on from the one of that size."""
         size = last.before.size + len(last.stretches)
         held = self._first_where(lambda one: one.before.size + len(one.stretches) >= since_size)
@@ -227,7 +227,7 @@ class ReceiptMaker:
         ]
         return GrownTree(peaks, leaves).consistency()
 
-    def _following(self, found: _Found, size: int) -> Iterator[Checkpoint]:
+    def _following(self, found: _Found, size: int) -> Iterator[ReceiptCheckpoint]:
         """The checkpoints behind one, up to the first one whose tree has ``size`` stretches."""
         tree = found.checkpoint.after()
         if tree.size >= size:
@@ -239,7 +239,7 @@ class ReceiptMaker:
                 limit=STRETCHES_MAX,
             )
         for message in self._source.read(RECEIPTS_TOPIC, 0, found.offset + 1):
-            checkpoint = Checkpoint.decode(message.body)
+            checkpoint = ReceiptCheckpoint.decode(message.body)
             if (checkpoint.before.size, checkpoint.before.hashes) != (tree.size, tree.hashes):
                 raise CorruptLogError(
                     "checkpoints do not follow one another", offset=message.queue_offset

@@ -39,14 +39,14 @@ be."""
 STRETCH_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of the log that one checkpoint goes through: who makes a receipt reads a stretch of it."""
 
-_VERSION = 1
+_CHECKPOINT_VERSION = 1
 _MARK = b"ledgermq stretch 1\0"
 _PLACE = Struct(">HIqq")
 _TIME, _POSITION = "time ", "position "
 _HEAD_LINES = 5
 
 
-class Stretch(NamedTuple):
+class SignedStretch(NamedTuple):
     """Messages of a queue from offset ``first`` to ``end``, and the root of the tree of them."""
 
     topic: str
@@ -138,7 +138,7 @@ class SignedHead(NamedTuple):
         return found
 
 
-class Checkpoint(NamedTuple):
+class ReceiptCheckpoint(NamedTuple):
     """What a message of the topic of receipts says.
 
     Attributes:
@@ -151,7 +151,7 @@ class Checkpoint(NamedTuple):
     begin: int
     end: int
     before: Peaks
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[SignedStretch, ...]
     note: str
 
     def tree(self) -> GrownTree:
@@ -182,7 +182,7 @@ class Checkpoint(NamedTuple):
     def encoded(self) -> bytes:
         """The body of the message."""
         document = {
-            "version": _VERSION,
+            "version": _CHECKPOINT_VERSION,
             "begin": self.begin,
             "end": self.end,
             "before": peaks_as_json(self.before),
@@ -201,7 +201,7 @@ class Checkpoint(NamedTuple):
         try:
             document: Mapping[str, Any] = json.loads(bytes(body))
             version, stretches = document["version"], document["stretches"]
-            if version != _VERSION or len(stretches) > STRETCHES_MAX:
+            if version != _CHECKPOINT_VERSION or len(stretches) > STRETCHES_MAX:
                 raise ValueError(f"version {version}, {len(stretches)} stretches")
             size, hashes = document["before"]
             begin, end = (_position(document[name]) for name in ("begin", "end"))
@@ -209,7 +209,7 @@ class Checkpoint(NamedTuple):
                 begin,
                 end,
                 Peaks(_position(size), [hash_of(one) for one in hashes]),
-                tuple(Stretch.read(one) for one in stretches),
+                tuple(SignedStretch.read(one) for one in stretches),
                 str(document["note"]),
             )
         except (KeyError, TypeError, ValueError, RecursionError) as error:

@@ -13,7 +13,7 @@ from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from ledgermq.formats.receipts.checkpoint import SignedHead, Stretch, hash_of, text_of
+from ledgermq.formats.receipts.checkpoint import SignedHead, SignedStretch, hash_of, text_of
 from ledgermq.formats.receipts.merkle_tree import (
     PROOF_MAX,
     SIZE_MAX,
@@ -29,7 +29,7 @@ from ledgermq.model.limits import ENTRY_SIZE_MAX
 RECEIPT_SIZE_MAX = 8 * 1024 * 1024
 """Bytes of a receipt: the largest record, in base64, and all proofs."""
 
-_VERSION = 1
+_RECEIPT_VERSION = 1
 
 
 class Receipt(NamedTuple):
@@ -46,7 +46,7 @@ class Receipt(NamedTuple):
     """
 
     record: bytes
-    stretch: Stretch
+    stretch: SignedStretch
     in_stretch: tuple[bytes, ...]
     place: int
     in_tree: tuple[bytes, ...]
@@ -57,7 +57,7 @@ class Receipt(NamedTuple):
     def encoded(self) -> str:
         """The file's content."""
         document = {
-            "version": _VERSION,
+            "version": _RECEIPT_VERSION,
             "record": text_of(self.record),
             "stretch": self.stretch.as_json(),
             "in_stretch": [text_of(one) for one in self.in_stretch],
@@ -80,7 +80,7 @@ class Receipt(NamedTuple):
             raise CorruptLogError("receipt is too long", size=len(content), limit=RECEIPT_SIZE_MAX)
         try:
             document: Mapping[str, Any] = json.loads(content)
-            if document["version"] != _VERSION:
+            if document["version"] != _RECEIPT_VERSION:
                 raise ValueError(f"version {document['version']}")
             since_size, since = document.get("since", (0, ()))
             place, note = document["place"], document["checkpoint"]
@@ -90,7 +90,7 @@ class Receipt(NamedTuple):
                 raise ValueError("number out of range")
             return cls(
                 b64decode(document["record"], validate=True),
-                Stretch.read(document["stretch"]),
+                SignedStretch.read(document["stretch"]),
                 _hashes(document["in_stretch"]),
                 place,
                 _hashes(document["in_tree"]),

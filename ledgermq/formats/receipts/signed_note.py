@@ -22,12 +22,12 @@ NOTE_SIZE_MAX = 64 * 1024
 SIGNATURES_MAX = 16
 """Lines with signatures of a note; those of keys that are not asked for are passed by."""
 
-NAME_SIZE_MAX = 100
+NOTE_NAME_SIZE_MAX = 100
 _NAME = re.compile(r"[A-Za-z0-9_./:-]+")
 
 _ED25519 = b"\1"
 _BEGIN = "PRIVATE+KEY+"
-_KEY_SIZE, _SIGNATURE_SIZE, _ID_SIZE = 32, 64, 4
+_ED25519_SIZE, _SIGNED_SIZE, _ID_SIZE = 32, 64, 4
 
 
 class NoteKey(NamedTuple):
@@ -71,7 +71,7 @@ class NoteSigner:
         # A node without receipts, and who has none to check, need not have the library.
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-        assert len(seed) == _KEY_SIZE, len(seed)
+        assert len(seed) == _ED25519_SIZE, len(seed)
         self._seed = seed
         self._signing = Ed25519PrivateKey.from_private_bytes(seed)
         self.key = NoteKey(_checked_name(name), self._signing.public_key().public_bytes_raw())
@@ -131,7 +131,7 @@ def note_text(note: str, keys: Iterable[NoteKey]) -> tuple[str, NoteKey]:
             raise CorruptLogError("not a signed note: a line is no signature")
         others.append(f"{name}+{decoded[:_ID_SIZE].hex()}")
         key = known.get((name, decoded[:_ID_SIZE]))
-        if key is None or len(decoded) != _ID_SIZE + _SIGNATURE_SIZE:
+        if key is None or len(decoded) != _ID_SIZE + _SIGNED_SIZE:
             continue
         try:
             public = Ed25519PublicKey.from_public_bytes(key.public)
@@ -151,11 +151,11 @@ def _id_of(name: str, public: bytes) -> bytes:
 
 
 def _checked_name(name: str) -> str:
-    if len(name) > NAME_SIZE_MAX or _NAME.fullmatch(name) is None:
+    if len(name) > NOTE_NAME_SIZE_MAX or _NAME.fullmatch(name) is None:
         raise ConfigError(
             "not a name of a key of receipts",
-            name=name[:NAME_SIZE_MAX],
-            allowed=f"1 to {NAME_SIZE_MAX} of A-Z a-z 0-9 _ . / : -",
+            name=name[:NOTE_NAME_SIZE_MAX],
+            allowed=f"1 to {NOTE_NAME_SIZE_MAX} of A-Z a-z 0-9 _ . / : -",
         )
     return name
 
@@ -165,7 +165,7 @@ def _parts(line: str) -> tuple[str, bytes, bytes]:
     name, _, rest = line.partition("+")
     key_id, _, encoded = rest.partition("+")
     content = _decoded(encoded)
-    is_one = content is not None and content[:1] == _ED25519 and len(content) == 1 + _KEY_SIZE
+    is_one = content is not None and content[:1] == _ED25519 and len(content) == 1 + _ED25519_SIZE
     if content is None or not is_one or re.fullmatch("[0-9a-f]{8}", key_id) is None:
         raise ConfigError("not a key of receipts: NAME+ID+BASE64, of Ed25519")
     return _checked_name(name), bytes.fromhex(key_id), content[1:]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ledgermq.formats.receipts.checkpoint import Checkpoint, SignedHead, Stretch
+from ledgermq.formats.receipts.checkpoint import ReceiptCheckpoint, SignedHead, SignedStretch
 from ledgermq.formats.receipts.merkle_tree import Peaks, leaf_hash
 from ledgermq.formats.receipts.signed_note import NoteKey
 from ledgermq.formats.records.message import QUEUE_OFFSET_AT, decode_message
@@ -91,13 +91,13 @@ def prove_pieces(
     return ProvenPieces(checkpoints, stretches, messages, lacking, at_ms)
 
 
-def _checkpoints(queues: ColdQueues) -> Iterator[tuple[int, Checkpoint]]:
+def _checkpoints(queues: ColdQueues) -> Iterator[tuple[int, ReceiptCheckpoint]]:
     found = queues.queues().get(QueueName(RECEIPTS_TOPIC, 0))
     if found is None:
         raise ConfigError("no checkpoint of receipts is in the pieces")
     for record in queues.read(RECEIPTS_TOPIC, 0, found.first):
         message = decode_message(memoryview(record.record))
-        yield message.queue_offset, Checkpoint.decode(message.body)
+        yield message.queue_offset, ReceiptCheckpoint.decode(message.body)
 
 
 def _is_same(known: SignedHead, tree: Peaks) -> bool:
@@ -121,7 +121,7 @@ class _Reader:
         # Offset of the next record that ``_records`` gives, if all are there; -1: anew.
         self._next = -1
 
-    def has(self, stretch: Stretch) -> bool:
+    def has(self, stretch: SignedStretch) -> bool:
         """Whether the messages of a stretch are there, and those that were signed.
 
         Raises:

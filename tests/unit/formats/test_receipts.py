@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import pytest
 
-from ledgermq.formats.receipts.checkpoint import Checkpoint, SignedHead, Stretch
+from ledgermq.formats.receipts.checkpoint import ReceiptCheckpoint, SignedHead, SignedStretch
 from ledgermq.formats.receipts.merkle_tree import (
     GrownTree,
     Peaks,
@@ -134,14 +134,14 @@ def made(messages: int = 7, *, since: int = 0) -> tuple[Receipt, SignedHead]:
     tree = Peaks()
     for leaf in leaves:
         tree.append(leaf)
-    stretch = Stretch("orders", 3, 20, 20 + messages, tree.root())
-    others = [Stretch("orders", number, 5, 6, LEAVES[number]) for number in (1, 2)]
-    checkpoint = Checkpoint(100, 900, grown(9), (others[0], stretch, others[1]), "")
+    stretch = SignedStretch("orders", 3, 20, 20 + messages, tree.root())
+    others = [SignedStretch("orders", number, 5, 6, LEAVES[number]) for number in (1, 2)]
+    checkpoint = ReceiptCheckpoint(100, 900, grown(9), (others[0], stretch, others[1]), "")
     after = checkpoint.after()
     head = SignedHead.signed(
         SIGNER, after.size, after.root(), at_ms=1_700_000_000_000, position=900
     )
-    checkpoint = Checkpoint.decode(checkpoint._replace(note=head.note).encoded())
+    checkpoint = ReceiptCheckpoint.decode(checkpoint._replace(note=head.note).encoded())
     assert checkpoint.head(KEYS) == head
     receipt = Receipt(
         records[3],
@@ -255,6 +255,6 @@ def test_what_is_too_much_is_refused_before_it_is_looked_at() -> None:
         Receipt.decode("[" * 100_000)
     for body in (b"", b"{}", b"[]", b'{"version":1}', b"\xff", b"[" * 100_000):
         with pytest.raises(CorruptLogError):
-            Checkpoint.decode(body)
+            ReceiptCheckpoint.decode(body)
     with pytest.raises(CorruptLogError, match="too long"):
         receipt._replace(note="x" * 100_000).verified(KEYS)
