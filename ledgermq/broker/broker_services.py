@@ -79,9 +79,8 @@ class BrokerServices:
         settings, clock = environment.settings, environment.clock
         known, rules = KnownTopics(store, tables), settings.topics
         self.queries = queries = QueryService(store, settings, known.check_queue, cold=cold)
-        moves = Moves(store, tables, log, counts)
+        moves, find = Moves(store, tables, log, counts), queries.with_key
         self.delays = DelayService(store, moves, log, clock, settings.store.message_delay_level)
-        find = queries.with_key
         _, wheel = of_five = _of_rocketmq_5(known, moves, log, environment, find)
         self.timers = TimerService(store, moves, log, clock, is_held=lambda: wheel.holds_timers)
         sinks = SinkService(
@@ -96,8 +95,9 @@ class BrokerServices:
         self.slices = SlicedAnswers(clock, contain, mailbox)
         others = OtherMembers()
         self.members = members = _members(
-            *(known, log, others, self.slices, environment, mailbox), counts=counts, contain=contain
-        )
+            known, log, others, self.slices, environment, mailbox=mailbox, counts=counts,
+            contain=contain,
+        )  # fmt: skip
         dead_letters = DeadLetterCalls(known, log, moves, settings, mailbox=mailbox, counts=counts)
         self.pulls = PullService.made(
             known, settings, cold=cold, counts=counts, contain=contain, clock=clock
@@ -187,8 +187,8 @@ def _members(
     others: OtherMembers,
     slices: SlicedAnswers,
     environment: Environment,
-    mailbox: Mailbox,
     *,
+    mailbox: Mailbox,
     counts: Counts,
     contain: Contain,
 ) -> MemberCalls:
