@@ -149,6 +149,8 @@ class ReceiptService(Service):
         topics = self._with_receipts()
         if not topics and not self._renews:
             self._floor = self._store.position
+            if self._chain is not None:
+                self._chain = self._chain._replace(begin=self._floor)
             return
         if self._chain is None:
             self._chain = self._read_chain()
