@@ -27,7 +27,7 @@ from ledgermq.broker.state.state_requests import Generations
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import Role
 from ledgermq.ipc.loop import LOOK_AGAIN_MS, SLEEP_MAX_MS, Pollable, StopFlag
-from ledgermq.ipc.orders import SnapshotWanted, StateRefused, TopicsLoaded, parse
+from ledgermq.ipc.orders import CheckpointMade, SnapshotWanted, StateRefused, TopicsLoaded, parse
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import CorruptLogError, NotLeaderError, ProtocolError
 from ledgermq.process.clock import epoch_ms
@@ -89,6 +89,8 @@ class BrokerWorker:
         tables.sign_of_life = self._give_beat
         self._writer, self._raft = environment.bell(Role.WRITER), environment.bell(Role.RAFT)
         self._rest = DispatcherRest(environment.page, environment.bell(Role.DISPATCHER))
+        has_receipts = settings.receipts.key_file is not None
+        self._receipts = environment.bell(Role.RECEIPTS) if has_receipts else None
         self._counts = counts = environment.page.counters(Role.BROKER)
         damage = DamageReports(self._raft, environment.clock)
         self._store = store = ReadableStore(
@@ -108,6 +110,7 @@ class BrokerWorker:
             contain=contain,
             line=line,
             cold=cold,
+            receipts=self._receipts,
         )
         self.services = made.listed
         self._service = make_consumers(ClientServices(made.pulls, made.calls, made.queries))
@@ -369,6 +372,8 @@ class BrokerWorker:
         self._writer.close()
         self._raft.close()
         self._rest.close()
+        if self._receipts is not None:
+            self._receipts.close()
         self._tables.close()
 
     def _generations(self) -> Generations:
@@ -398,7 +403,11 @@ class BrokerWorker:
                 self._log.take_refusal(sequence)
             case SnapshotWanted(before):
                 self._made.timers.make_way(before)
+                if self._made.receipts is not None:
+                    self._made.receipts.make_way(before)
                 self._log.want_snapshot(before)
+            case CheckpointMade() if self._made.receipts is not None:
+                self._made.receipts.take(order, self._whole_ms)
             case TopicsLoaded():
                 self._made.notice.confirmed(order)
             case _:

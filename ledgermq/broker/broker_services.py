@@ -32,6 +32,7 @@ from ledgermq.broker.pulls.query_service import QueryService
 from ledgermq.broker.pulls.queue_messages import QueueMessages
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.reading.readable_store import ReadableStore
+from ledgermq.broker.receipts.receipt_service import ReceiptService
 from ledgermq.broker.service import Mailbox, Services
 from ledgermq.broker.sinks.sink_calls import SinkCalls
 from ledgermq.broker.sinks.sink_service import SinkService
@@ -41,8 +42,9 @@ from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.broker.transactions.transaction_service import TransactionService
 from ledgermq.ipc.counters import Counts
+from ledgermq.ipc.cursor_page import Role
 from ledgermq.process.clock import NS_PER_MS, Clock
-from ledgermq.process.environment import Environment
+from ledgermq.process.environment import Environment, OrderBell
 from ledgermq.sessions.request_faults import Contain
 
 
@@ -52,8 +54,8 @@ class BrokerServices:
     Attributes:
         listed: all that have turns.
         pulls, calls, queries: what clients are answered by.
-        delays, timers, transactions, members, notice, slices: those of ``listed`` that the worker
-            has something else to do with, too.
+        delays, timers, transactions, members, notice, slices, receipts: those of ``listed`` that
+            the worker has something else to do with, too; a node without a key has no ``receipts``.
     """
 
     def __init__(
@@ -68,19 +70,20 @@ class BrokerServices:
         contain: Contain,
         line: HomeLine | None,
         cold: ColdReads | None,
+        receipts: OrderBell | None = None,
     ) -> None:
         """Make the services; none has had a turn.
 
         Args:
             contain: told of a bug that a service has met (``PullService``).
-            line, cold: lead to the cluster's home, and to what the log has no more; None: nowhere.
+            line, cold, receipts: lead to the cluster's home, to what the log has no more, and to
+                who makes checkpoints of receipts; None: nowhere.
         """
         settings, clock = environment.settings, environment.clock
-        known = KnownTopics(store, tables)
+        known, rules = KnownTopics(store, tables), settings.topics
         self.queries = queries = QueryService(store, settings, known.check_queue, cold=cold)
-        moves = Moves(store, tables, log, counts)
+        moves, find = Moves(store, tables, log, counts), queries.with_key
         self.delays = DelayService(store, moves, log, clock, settings.store.message_delay_level)
-        find = queries.with_key
         _, wheel = of_five = _of_rocketmq_5(known, moves, log, environment, find)
         self.timers = TimerService(store, moves, log, clock, is_held=lambda: wheel.holds_timers)
         sinks = SinkService(
@@ -102,21 +105,18 @@ class BrokerServices:
         self.pulls = PullService.made(
             known, settings, cold=cold, counts=counts, contain=contain, clock=clock
         )
-        topics = TopicCalls(known, settings.topics, log, self.notice, self.slices)
+        topics = TopicCalls(known, rules, log, self.notice, self.slices)
         shares = _shares(
             known, log, QueueMessages(store, moves, cold), members, environment,
             mailbox=mailbox, counts=counts, contain=contain,
         )  # fmt: skip
         counted = partial(_members_counted, members, shares, clock)
         groups = GroupCalls(
-            known, settings.topics, log, self.slices,
+            known, rules, log, self.slices,
             members=members.clients, warnings=members.warnings, counts=counted,
         )  # fmt: skip
         self.calls = CallService(
             known, log, topics=topics, groups=groups, slices=self.slices, others=elsewhere
-        )
-        retries = RetryCalls(
-            known, log, queries.record_at, settings, mailbox=mailbox, clock=clock, counts=counts
         )
         cluster = ClusterService(
             known, tables, log, line, settings.access, mailbox=mailbox, clock=clock, counts=counts
@@ -126,19 +126,21 @@ class BrokerServices:
         lags = GroupLags(tables.offsets, groups.lag)
         for answering in (
             topics,
-            SendTopicCalls(known, settings.topics, log, self.notice),
+            SendTopicCalls(known, rules, log, self.notice),
             QueueCalls(known),
             groups,
             members,
-            OffsetCalls(known, settings.topics, log, members.consuming, counts),
-            PreparedGroups(known, settings.topics, log),
+            OffsetCalls(known, rules, log, members.consuming, counts),
+            PreparedGroups(known, rules, log),
             *_of_tables(tables, log, self.notice),
             self.transactions,
             TimerCalls(self.timers, log, find, settings, clock=clock, counts=counts),
-            retries,
+            RetryCalls(
+                known, log, queries.record_at, settings, mailbox=mailbox, clock=clock, counts=counts
+            ),
             dead_letters,
             shares,
-            SinkCalls(sinks, known, settings.topics),
+            SinkCalls(sinks, known, rules),
             ArchiveCalls(known.store, tables, log, clock),
             cluster,
             DrainCalls(
@@ -149,9 +151,32 @@ class BrokerServices:
         ):
             self.calls.register(answering.verbs)
         # They have their turn before the log proposes what it is asked for.
-        askers = (dead_letters, moves, self.transactions, sinks, shares, *of_five)
-        others = (self.delays, self.timers, features, cluster, log, self.notice, members)
-        self.listed = Services((self.pulls, *askers, *others, self.slices), mailbox, contain)
+        self.receipts = _receipts(store, tables, log, receipts, environment)
+        own = (*filter(None, (self.receipts,)), features, cluster, log, self.notice, members)
+        early = (dead_letters, moves, self.transactions, sinks, shares, *of_five, self.delays)
+        self.listed = Services(
+            (self.pulls, *early, self.timers, *own, self.slices), mailbox, contain
+        )
+
+
+def _receipts(
+    store: ReadableStore,
+    tables: BrokerTables,
+    log: StateLog,
+    maker: OrderBell | None,
+    environment: Environment,
+) -> ReceiptService | None:
+    """What has checkpoints made; None where nobody makes any."""
+    if maker is None:
+        return None
+    made = ReceiptService(
+        *(store, tables, log, maker),
+        settings=environment.settings,
+        clock=environment.clock,
+        generation=lambda: environment.page.read_process(Role.RECEIPTS).generation,
+    )
+    log.keep_log_from(made.oldest_position)
+    return made
 
 
 def _of_tables(

@@ -131,6 +131,9 @@ COMMANDS = {
     ),
     "query": Subcommand("messages.query_command", "find messages of a running node"),
     "message": Subcommand("messages.message_command", "show, find, browse and track messages"),
+    "receipt": Subcommand(
+        "messages.receipt_command", "prove that messages were stored, and check such proofs"
+    ),
     "dlq": Subcommand("messages.dlq_command", "look at dead letters, and replay them"),
     "timer": Subcommand("admin.timer_command", "list and cancel messages that wait for their time"),
     "transaction": Subcommand(

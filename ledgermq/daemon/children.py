@@ -46,6 +46,7 @@ START_ORDER = (
     *PORTS,
     Role.GRPC,
     Role.SLAVES,
+    Role.RECEIPTS,
     Role.OBSERVER,
 )
 
@@ -54,6 +55,7 @@ STOP_ORDER = (
     Role.BROKER,
     *PORTS,
     Role.COLD,
+    Role.RECEIPTS,
     Role.WRITER,
     Role.RAFT,
     Role.DISPATCHER,
@@ -70,13 +72,13 @@ flushes, and slaves get the rest. The observer says until then that the node is 
 """
 
 
-OF_CLIENTS = frozenset({Role.BROKER, *PORTS, Role.GRPC, Role.OBSERVER, Role.COLD, Role.SLAVES})
+WATCHING = frozenset({Role.OBSERVER, Role.COLD, Role.SLAVES, Role.RECEIPTS})
+"""What becomes of these is nothing to the node: whether it serves goes by the others."""
+
+OF_CLIENTS = WATCHING | {Role.BROKER, *PORTS, Role.GRPC}
 """What these die of may be requests, which come again. A node goes on without them: it stores, and
 replicates.
 """
-
-WATCHING = frozenset({Role.OBSERVER, Role.COLD, Role.SLAVES})
-"""What becomes of these is nothing to the node: whether it serves goes by the others."""
 
 WRITING_NOTHING = frozenset({*PORTS, Role.GRPC})
 """A file that one of these could not use is no disk that has failed: it is started again."""
@@ -99,6 +101,8 @@ def start_order(settings: Settings) -> list[Role]:
         unwanted.add(Role.GRPC)
     if settings.listen.ha is None:
         unwanted.add(Role.SLAVES)
+    if settings.receipts.key_file is None:
+        unwanted.add(Role.RECEIPTS)
     return [role for role in START_ORDER if role not in unwanted]
 
 
@@ -299,6 +303,7 @@ MODULES = {
     Role.OBSERVER: "ledgermq.observer.observer_process",
     Role.COLD: "ledgermq.cold.cold_process",
     Role.SLAVES: "ledgermq.gateway.slaves.slave_process",
+    Role.RECEIPTS: "ledgermq.broker.receipts.receipt_process",
 }
 
 PORT_MODULE = "ledgermq.gateway.port_process"

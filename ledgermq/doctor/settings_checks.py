@@ -34,6 +34,7 @@ from ledgermq.sessions.keys.peer_keys import (
     load_keys,
     read_public_key,
 )
+from ledgermq.sessions.keys.receipt_key import read_signer
 from ledgermq.sessions.keys.user_secrets import UserSecrets
 
 VOTERS_MIN = 3
@@ -66,6 +67,8 @@ def settings_checks(subject: Subject) -> Iterator[Diagnosis]:
     yield _acknowledgement(subject)
     if subject.settings.cold.place is not None:
         yield _cold(subject, subject.settings.cold.place)
+    if subject.settings.receipts.key_file is not None:
+        yield _receipts(subject, subject.settings.receipts.key_file)
 
 
 def _in_force(subject: Subject) -> Iterator[Diagnosis]:
@@ -175,6 +178,24 @@ def _cold(subject: Subject, place: str) -> Diagnosis:
         )
     committed = subject.status["cursors"]["committed"]["position"]
     return check.ok(f"{place}: lacks {size_text(max(0, committed - sealed))} of the log")
+
+
+def _receipts(subject: Subject, path: Path) -> Diagnosis:
+    """Whether checkpoints of receipts can be signed, and are made."""
+    check = Check("settings.receipts", "a key, and no checkpoint that fails")
+    try:
+        key = read_signer(path).key.as_text()
+    except LedgerError as error:
+        return check.fail(error.message, "the same key on all members: ledgermq receipt key")
+    failed = 0
+    if subject.status is not None:
+        failed = subject.status["counters"].get("receipts", {}).get("failed", 0)
+    if failed:
+        return check.warn(
+            f"{failed} checkpoints failed since the node was started",
+            "see the reason in the log of the node: checkpoint of receipts not made",
+        )
+    return check.ok(f"signed by {key}: all members have to say the same")
 
 
 def key_checks(subject: Subject) -> Iterator[Diagnosis]:

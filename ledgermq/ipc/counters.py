@@ -147,6 +147,18 @@ class SlavesCounter(IntEnum):
     ) = range(5)  # fmt: skip
 
 
+class ReceiptsCounter(IntEnum):
+    """Counters of the process that makes checkpoints of receipts, where its node leads. Up to
+    ``POSITION`` it has gone through the log, ``CHECKPOINT_AT`` is the time of the last checkpoint
+    that it has made, epoch s, and ``TREE_SIZE`` the stretches in its tree; all are now, and 0
+    before the first one. ``FAILED`` could not be made.
+    """
+
+    (
+        POSITION, CHECKPOINT_AT, TREE_SIZE, CHECKPOINTS, MESSAGES, BYTES, FAILED,
+    ) = range(7)  # fmt: skip
+
+
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:
     assert [counter.value for counter in counters] == list(range(len(counters))), counters
     assert len(counters) <= COUNTERS_MAX, counters
@@ -164,4 +176,5 @@ COUNTER_NAMES: Mapping[Role, tuple[str, ...]] = {
     Role.GRPC: _names(GrpcCounter),
     Role.COLD: _names(ColdCounter),
     Role.SLAVES: _names(SlavesCounter),
+    Role.RECEIPTS: _names(ReceiptsCounter),
 }

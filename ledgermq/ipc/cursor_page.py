@@ -110,6 +110,7 @@ _OBSERVER_COUNTERS = 256
 _GRPC_COUNTERS = 280
 _COLD_COUNTERS = 288
 _SLAVES_COUNTERS = 296
+_RECEIPTS_COUNTERS = 304
 COUNTERS_MAX = _COUNTER_SLOTS * FIELDS
 """Counters that each process has."""
 
@@ -140,8 +141,8 @@ assert _RELEASED < _ABSENT < _QUEUES < _SECOND_COPY < _COUNTERS - _QUEUES
 class Role(IntEnum):
     """The processes of a node, numbered as their counters; those of ``PORTS`` serve RocketMQ's
     clients, where the settings want more processes for that than the broker, the observer HTTP,
-    ``GRPC`` RocketMQ 5's clients, ``COLD`` reads what was sealed, and ``SLAVES`` sends the log to
-    slaves of RocketMQ's.
+    ``GRPC`` RocketMQ 5's clients, ``COLD`` reads what was sealed, ``SLAVES`` sends the log to
+    slaves of RocketMQ's, and ``RECEIPTS`` makes checkpoints of receipts.
     """
 
     SUPERVISOR = 0
@@ -169,6 +170,7 @@ class Role(IntEnum):
     GRPC = 22
     COLD = 23
     SLAVES = 24
+    RECEIPTS = 25
 
     @property
     def title(self) -> str:
@@ -180,11 +182,12 @@ PORTS = tuple(role for role in Role if _FIRST_PORT <= role < Role.OBSERVER)
 
 assert len(PORTS) == 16
 assert _COUNTERS + Role.OBSERVER * _COUNTER_SLOTS <= _PORT_PROCESS
-assert _PORT_PROCESS + Role.SLAVES - _FIRST_PORT < _OBSERVER_COUNTERS
+assert _PORT_PROCESS + Role.RECEIPTS - _FIRST_PORT < _OBSERVER_COUNTERS
 assert _OBSERVER_COUNTERS + _COUNTER_SLOTS <= _GRPC_COUNTERS
 assert _GRPC_COUNTERS + _COUNTER_SLOTS <= _COLD_COUNTERS
 assert _COLD_COUNTERS + _COUNTER_SLOTS <= _SLAVES_COUNTERS
-assert (_SLAVES_COUNTERS + _COUNTER_SLOTS) * SLOT_SIZE <= PAGE_SIZE
+assert _SLAVES_COUNTERS + _COUNTER_SLOTS <= _RECEIPTS_COUNTERS
+assert (_RECEIPTS_COUNTERS + _COUNTER_SLOTS) * SLOT_SIZE <= PAGE_SIZE
 
 
 class PublishedRole(IntEnum):
@@ -661,6 +664,7 @@ _OWN_COUNTERS = {
     Role.GRPC: _GRPC_COUNTERS,
     Role.COLD: _COLD_COUNTERS,
     Role.SLAVES: _SLAVES_COUNTERS,
+    Role.RECEIPTS: _RECEIPTS_COUNTERS,
 }
 
 _COUNTERS_AT = tuple(

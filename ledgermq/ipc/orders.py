@@ -305,6 +305,40 @@ class SnapshotWanted(NamedTuple):
     before: Position
 
 
+class MakeCheckpoint(NamedTuple):
+    """Broker to the process of receipts: make the next checkpoint; ``CheckpointMade`` answers.
+
+    Attributes:
+        number: of the order, which the answer carries.
+        begin, until: positions of the log: up to the first one it is in the tree, and no more than
+            up to the other one is to be.
+        renew: one is to be made also where nothing has come.
+        content: as one record, a JSON object: ``before`` and ``topics``.
+    """
+
+    number: int
+    begin: int
+    until: int
+    renew: int
+    content: bytes
+
+
+class CheckpointMade(NamedTuple):
+    """The process of receipts to the broker: what has come of order ``number``.
+
+    Attributes:
+        end: position up to which it has gone through the log; -1: it has failed, and its log says
+            why.
+        is_behind: there is more to go through at once.
+        content: as one record, the body of the checkpoint's message; empty: nothing has come.
+    """
+
+    number: int
+    end: int
+    is_behind: int
+    content: bytes
+
+
 Order = (
     Ready
     | GrantTerm
@@ -324,6 +358,8 @@ Order = (
     | AwaitFollower
     | FollowerStands
     | LeadRun
+    | MakeCheckpoint
+    | CheckpointMade
 )
 
 
@@ -348,6 +384,8 @@ class OrderKind(IntEnum):
     AWAIT_FOLLOWER = 20
     FOLLOWER_STANDS = 21
     LEAD_RUN = 22
+    MAKE_CHECKPOINT = 23
+    CHECKPOINT_MADE = 24
 
 
 class _Layout(NamedTuple):
@@ -376,6 +414,8 @@ _LAYOUTS: Mapping[Callable[..., Order], _Layout] = {
     AwaitFollower: _Layout(OrderKind.AWAIT_FOLLOWER, (0, 1)),
     FollowerStands: _Layout(OrderKind.FOLLOWER_STANDS, (0, 1)),
     LeadRun: _Layout(OrderKind.LEAD_RUN, (4, 0, 1, 2, 3)),
+    MakeCheckpoint: _Layout(OrderKind.MAKE_CHECKPOINT, (4, 1, 2, 3)),
+    CheckpointMade: _Layout(OrderKind.CHECKPOINT_MADE, (4, 2, 3)),
 }
 _TYPES = {layout.kind: (make, layout.numbers) for make, layout in _LAYOUTS.items()}
 
@@ -402,6 +442,8 @@ def encode(order: Order) -> bytes:
             records = [json.dumps(dict(order.topics)).encode()]
         case LeadRun():
             records = [_LED_MEMBER.pack(*member) for member in order.members]
+        case MakeCheckpoint() | CheckpointMade() if order.content:
+            records = [order.content]
         case FeedFrom() | AwaitFollower():
             records = [order.host.encode("ascii"), order.pem, order.believed]
         case _:
@@ -428,22 +470,21 @@ def parse(message: bytes) -> Order:
         raise ProtocolError("unknown order", kind=kind)
     make, places = _TYPES[kind]
     fields = [numbers[place] for place in places]
-    if kind == OrderKind.PROPOSE_STATE:
-        return make(*fields, _records(message))
-    if kind == OrderKind.TOPICS_CHANGED:
-        records = _records(message)
-        if not records:
-            return make(*fields, None)
-        if isinstance(records[0], PackRows):
-            raise ProtocolError("rows of a pack where topics should be")
-        return make(*fields, _topics(records[0]))
-    if kind in (OrderKind.FEED_FROM, OrderKind.AWAIT_FOLLOWER):
-        return make(*fields, *_told_of_feed(_records(message)))
-    if kind == OrderKind.LEAD_RUN:
-        return make(*fields, [_led_member(record) for record in _records(message)])
+    if kind in _BEHIND:
+        return make(*fields, *_BEHIND[kind](_records(message)))
     if len(message) != _FRAME.size:
         raise ProtocolError("order of a wrong size", size=len(message), expected=_FRAME.size)
     return make(*fields)
+
+
+def _told_topics(
+    records: Sequence[bytes | PackRows],
+) -> tuple[Mapping[str, WritableTopic | None] | None]:
+    if not records:
+        return (None,)
+    if isinstance(records[0], PackRows):
+        raise ProtocolError("rows of a pack where topics should be")
+    return (_topics(records[0]),)
 
 
 def _led_member(record: bytes | PackRows) -> LedMember:
@@ -458,6 +499,15 @@ def _told_of_feed(records: Sequence[bytes | PackRows]) -> tuple[str, bytes, byte
         raise ProtocolError("order of a connection without an address and certificates")
     host, pem, believed = found
     return host.decode("ascii"), pem, believed
+
+
+def _content(records: Sequence[bytes | PackRows]) -> tuple[bytes]:
+    """The one record of an order, or nothing."""
+    if not records:
+        return (b"",)
+    if len(records) > 1 or not isinstance(records[0], bytes):
+        raise ProtocolError("order with other records than one", records=len(records))
+    return (records[0],)
 
 
 def _records(message: bytes) -> list[bytes | PackRows]:
@@ -502,3 +552,15 @@ def _is_told(row: object) -> bool:
 def _writable(queues: int, window_ms: int, first_offsets: Mapping[str, int]) -> WritableTopic:
     firsts = {int(queue): offset for queue, offset in first_offsets.items()}
     return WritableTopic(queues, window_ms, firsts)
+
+
+_BEHIND: Mapping[OrderKind, Callable[[Sequence[bytes | PackRows]], Sequence[Any]]] = {
+    OrderKind.PROPOSE_STATE: lambda records: (records,),
+    OrderKind.TOPICS_CHANGED: _told_topics,
+    OrderKind.FEED_FROM: _told_of_feed,
+    OrderKind.AWAIT_FOLLOWER: _told_of_feed,
+    OrderKind.LEAD_RUN: lambda records: (list(map(_led_member, records)),),
+    OrderKind.MAKE_CHECKPOINT: _content,
+    OrderKind.CHECKPOINT_MADE: _content,
+}
+"""What the records behind an order are, by its kind: the fields behind its numbers."""

@@ -10,7 +10,7 @@ from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.ids import NodeId, Term
-from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.limits import RECEIPTS_TOPIC, SYSTEM_TOPIC
 from ledgermq.rules.state.state_commands import (
     PART_PROPERTY,
     SNAPSHOT_TAG,
@@ -22,6 +22,7 @@ from ledgermq.rules.state.state_commands import (
 SYSTEM_QUEUE_ID = 0
 TERM_BEGIN_TAG = "term-begin"
 MEMBERSHIP_TAG = "membership"
+CHECKPOINT_TAG = "checkpoint"
 
 
 def no_op_record(term: Term, node: NodeId, settings: Settings, *, now_ms: int) -> bytes:
@@ -59,6 +60,11 @@ def snapshot_record(part: Part, settings: Settings, *, now_ms: int) -> bytes:
     )
 
 
+def checkpoint_record(body: bytes, settings: Settings, *, now_ms: int) -> bytes:
+    """A checkpoint of receipts (``formats/receipts/checkpoint.py``), with its entry header hole."""
+    return _record(CHECKPOINT_TAG, body, settings, now_ms=now_ms, topic=RECEIPTS_TOPIC)
+
+
 def _record(
     tag: str,
     body: bytes,
@@ -67,10 +73,11 @@ def _record(
     now_ms: int,
     queue_id: int = SYSTEM_QUEUE_ID,
     properties: Mapping[str, str] | None = None,
+    topic: str = SYSTEM_TOPIC,
 ) -> bytes:
     address = (settings.node.broker_ip, settings.node.listen_port)
     message = Message(
-        topic=SYSTEM_TOPIC,
+        topic=topic,
         queue_id=queue_id,
         body=body,
         properties=encode_properties({"TAGS": tag, **(properties or {})}),

@@ -61,6 +61,12 @@ STAGED_TOPIC = "LEDGERMQ_STAGED"
 DELIVERY_AHEAD_MS_MAX = 366 * 24 * 3_600_000
 """Farthest time of delivery: a year, also one with a leap day."""
 
+RECEIPTS_TOPIC = "LEDGERMQ_RECEIPTS"
+"""Where the checkpoints of receipts are, each a message of queue 0."""
+
+LASTING_TOPICS = frozenset({SYSTEM_TOPIC, RECEIPTS_TOPIC})
+"""Topics that stay in sealed pieces: tables are made of the one, and proofs of the other."""
+
 FORBIDDEN_TOPICS = frozenset(
     {
         DELAY_TOPIC,
@@ -72,6 +78,7 @@ FORBIDDEN_TOPICS = frozenset(
         SYSTEM_TOPIC,
         TIMER_TOPIC,
         STAGED_TOPIC,
+        RECEIPTS_TOPIC,
     }
 )
 """Topics that clients may not send to (RocketMQ's list and our own)."""

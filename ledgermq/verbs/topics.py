@@ -61,6 +61,7 @@ class TopicSettings(NamedTuple):
         message_type: of which type its messages are; share groups get those of a topic of
             ``PRIORITY`` by their priority, and no other type changes anything.
         compact: sealed pieces keep the newest message of each key alone.
+        receipts: of its messages receipts can be had.
     """
 
     topic: str
@@ -77,6 +78,7 @@ class TopicSettings(NamedTuple):
     keep_bytes: int = 0
     message_type: str = "UNSPECIFIED"
     compact: bool = False
+    receipts: bool = False
 
 
 class QueueState(NamedTuple):
@@ -190,6 +192,7 @@ class TopicFields:
     compact: Annotated[
         bool | None, "Sealed pieces keep the newest message of each key of a queue alone"
     ] = None
+    receipts: Annotated[bool | None, "Of its messages receipts can be had, from now on"] = None
 
 
 class CreateTopic(TopicFields, Verb[TopicSettings]):
@@ -211,6 +214,7 @@ class CreateTopic(TopicFields, Verb[TopicSettings]):
             messages of the highest priority first. No other type changes anything here.
         compact: sealed pieces keep the newest message of each key of a queue alone; one without a
             body ends its key.
+        receipts: of its messages receipts can be had (``ledgermq receipt``), from now on.
 
     Raises:
         MessageIllegalError: the name or a number breaks a rule, or there is another topic.

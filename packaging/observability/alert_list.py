@@ -195,6 +195,14 @@ _OF_NODES = (
         waits_by_age=True,
     ),
     Alert(
+        "LedgermqReceiptsNotMade", _WARNING, "5m",
+        "increase(ledgermq_receipts_failed_total[$5m]) > 0",
+        f"checkpoints of receipts fail on {_AT}",
+        "What comes to topics with receipts has none, and retention may delete it before.",
+        "The log says the reason (`checkpoint of receipts not made`): a damaged place of the log, or"
+        " too many queues ([receipts.md](receipts.md#when-something-is-wrong)).",
+    ),
+    Alert(
         "LedgermqVersionTooOld", _CRITICAL, "30s",
         "max by (job, instance) (ledgermq_broker_level_needed) > 0",
         f"{_AT} lacks feature level {{{{ $value }}}}, which the log needs",

@@ -37,6 +37,8 @@ LAG_OF_MIRROR = f"ledgermq_raft_mirror_lag_seconds{{{HERE}}}"
 SEALED = f'ledgermq_cold_sealed_position{{{HERE},process="cold"}}'
 COMMITTED = f'ledgermq_log_position_bytes{{{HERE},cursor="committed"}}'
 
+FAILED_RECEIPTS = f'ledgermq_receipts_failed_total{{{HERE},process="receipts"}}'
+
 DAYS = "1h"
 LAG = f'{HERE},group="billing",topic="orders"'
 BUCKETS = ("0.1", "1", "10", "+Inf")
@@ -102,6 +104,10 @@ CASES: dict[str, tuple[Given, Given]] = {
     "SealingStandsStill": (
         {SEALED: "500+0x400", COMMITTED: "600+1x400"},
         {SEALED: "0+10x400", COMMITTED: "600+10x400"},
+    ),
+    "ReceiptsNotMade": (
+        {FAILED_RECEIPTS: "0+1x400"},
+        {FAILED_RECEIPTS: "7+0x400"},
     ),
     "VersionTooOld": (
         {f"ledgermq_broker_level_needed{{{BROKER}}}": "4+0x60"},

@@ -236,6 +236,7 @@ class TopicCalls:
             "keep_ms": topic.kept_ms,
             "keep_bytes": topic.keep_bytes,
             "compact": topic.is_compacted,
+            "receipts": topic.receipts,
             "order_config": order_config(topic, self._tables.node) if topic.is_ordered else "",
             "warnings": warnings_of(topic, unread=hidden),
         }
@@ -255,6 +256,7 @@ def wish_of(asked: TopicFields) -> TopicWish:
         asked.keep_bytes,
         asked.message_type,
         asked.compact,
+        asked.receipts,
     )
 
 

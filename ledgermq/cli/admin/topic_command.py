@@ -207,6 +207,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "topic alter orders --deduplication-window 10m",
             "topic alter orders --keep 2y         # in pieces: see ledgermq piece prune",
             "topic alter prices --compact on      # in pieces: of each key the newest message",
+            "topic alter audit --receipts on      # see ledgermq receipt",
             "topic alter orders --write-queues 4  # fewer queues: first this,",
             "topic alter orders --read-queues 4   # and this when all is consumed",
         ],

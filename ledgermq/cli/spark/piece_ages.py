@@ -10,7 +10,7 @@ from ledgermq.cli.output import print_table, tell
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.spark.cold_tables import repository_at, tables_at
 from ledgermq.model.errors import ConfigError, MessageUnknownError
-from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.limits import LASTING_TOPICS
 from ledgermq.model.units import MIB
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
 from ledgermq.pipeline.pieces.moments import Moment
@@ -37,7 +37,7 @@ class TopicAges:
         self.compacted: list[str] = []
         for topic in topics:
             self._own[topic.name] = TopicAge(topic.kept_ms, topic.keep_bytes)
-            if topic.is_compacted and topic.name != SYSTEM_TOPIC:
+            if topic.is_compacted and topic.name not in LASTING_TOPICS:
                 self.compacted.append(topic.name)
         self._rules = rules
 
@@ -142,7 +142,7 @@ def _rules(given: list[str]) -> dict[str, int]:
         topic, is_rule, age = text.partition("=")
         if not topic or not is_rule or ANY_REST in topic[:-1] or topic in found:
             raise ConfigError("--keep is no rule", given=text, form="TOPIC=AGE, or BEGIN*=AGE")
-        if topic == SYSTEM_TOPIC:
-            raise ConfigError("tables are made of the broker's own topic: it stays", given=text)
+        if topic in LASTING_TOPICS:
+            raise ConfigError("tables and proofs are made of that topic: it stays", given=text)
         found[topic] = parse_age(age, "--keep")
     return found

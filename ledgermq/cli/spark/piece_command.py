@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.messages.receipt_command import add_key_option, add_since_option
 from ledgermq.cli.size_options import add_size_options
 from ledgermq.wire.query_frame import MESSAGES_DEFAULT
 
@@ -48,9 +49,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     verify = verbs.add_parser(
         "verify",
         help="read all pieces, and compare every record",
-        description="Names the piece and the part of it that is not what was sealed.",
+        description="Names the piece and the part of it that is not what was sealed. With --key"
+        " messages of topics with receipts are compared with what was signed, too.",
     )
     verify.add_argument("place", metavar="PLACE", help=PLACE)
+    add_key_option(verify, is_needed=False)
+    add_since_option(verify)
     verify.set_defaults(func=LateCommand("spark.pieces", "verify_pieces"))
 
     mend = verbs.add_parser(

@@ -15,7 +15,7 @@ from ledgermq.formats.arrays import I64
 from ledgermq.formats.records.inner_batch import is_batch, numbers_in
 from ledgermq.formats.records.message import decode_message, queue_of
 from ledgermq.model.errors import ConfigError, MessageUnknownError
-from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.limits import LASTING_TOPICS
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
 from ledgermq.pipeline.pieces.piece_file import PieceRecord
 from ledgermq.pipeline.pieces.piece_manifest import PieceManifest
@@ -30,8 +30,8 @@ def delete_messages(arguments: argparse.Namespace) -> int:
         0; 1 where some are in pieces that stay as they are for now.
     """
     topic: str = arguments.topic
-    if topic == SYSTEM_TOPIC:
-        raise ConfigError("tables are made of the broker's own topic: it stays", topic=topic)
+    if topic in LASTING_TOPICS:
+        raise ConfigError("tables and proofs are made of that topic: it stays", topic=topic)
     if (arguments.key is None) is (arguments.queue is None or arguments.offset is None):
         raise ConfigError("say QUEUE and OFFSET, or --key")
     place = place_at(arguments.place)

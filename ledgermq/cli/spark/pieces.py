@@ -12,6 +12,12 @@ from pathlib import Path
 
 from ledgermq.buckets.bucket_address import is_address
 from ledgermq.cli.message_text import preview
+from ledgermq.cli.messages.receipt_command import (
+    get_receipt,
+    kept_checkpoint,
+    keys_of,
+    print_checkpoint,
+)
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.spark.cold_tables import queues_then, tables_at
@@ -26,12 +32,14 @@ from ledgermq.daemon.backup_streaming import about_of
 from ledgermq.daemon.store_lock import stopped_store
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.instants import parse_time
+from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.units import MIB
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
 from ledgermq.pipeline.pieces.log_sealing import Sealed, rebuild_manifest, seal_log
 from ledgermq.pipeline.pieces.piece_file import PieceRecord
 from ledgermq.pipeline.pieces.piece_notes import check_notes
 from ledgermq.pipeline.pieces.piece_places import place_at
+from ledgermq.pipeline.pieces.piece_receipts import prove_pieces
 from ledgermq.pipeline.pieces.piece_repository import PieceRepository
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import StoreDirectory, open_directory
@@ -150,10 +158,25 @@ def verify_pieces(arguments: argparse.Namespace) -> int:
             records += piece.verify()
             deleted += check_notes(place, row, piece)
             told(row.size)
+    keys = keys_of(arguments)
+    since = kept_checkpoint(arguments, keys)
+    proven = prove_pieces(queues, keys, since=since) if keys else None
     pieces = len(queues.manifest.rows)
     noted = f"; {deleted:,} were deleted, as notes say" if deleted else ""
     text = f"{pieces:,} pieces with {records:,} records are what was sealed{noted}"
-    return tell(arguments, {"pieces": pieces, "records": records, "deleted": deleted}, text)
+    document: dict[str, object] = {"pieces": pieces, "records": records, "deleted": deleted}
+    if proven is not None:
+        document["receipts"] = proven._asdict()
+        text += (
+            f"\n{proven.messages:,} messages are those that were signed, up to"
+            f" {time_text(proven.at_ms)}, in {proven.checkpoints:,} checkpoints"
+        )
+        if proven.lacking:
+            text += (
+                f"; {proven.lacking:,} of {proven.stretches + proven.lacking:,} stretches lack"
+                " messages and cannot be compared"
+            )
+    return tell(arguments, document, text)
 
 
 def make_manifest(arguments: argparse.Namespace) -> int:
@@ -216,3 +239,33 @@ def show_offsets(arguments: argparse.Namespace) -> int:
         document,
         (lambda: print_table(["topic", "queue", "committed"], texts)) if rows else none,
     )
+
+
+def get_receipt_there(arguments: argparse.Namespace) -> int:
+    """Print the receipt of a message that is in pieces."""
+    return get_receipt(PieceQueues(arguments.place), arguments)
+
+
+def print_checkpoint_there(arguments: argparse.Namespace) -> int:
+    """Print the newest checkpoint that is in pieces."""
+    return print_checkpoint(PieceQueues(arguments.place), arguments)
+
+
+class PieceQueues:
+    """Messages of queues out of pieces, for who makes receipts of them."""
+
+    def __init__(self, place: str) -> None:
+        """Read the manifest.
+
+        Raises:
+            ConfigError, CorruptLogError, StorageError: as ``ColdQueues``.
+        """
+        self._queues = ColdQueues(place_at(place), is_sealed=True)
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        found = self._queues.queues().get(QueueName(topic, queue_id))
+        return (0, 0) if found is None else (found.first, found.end)
+
+    def read(self, topic: str, queue_id: int, offset: int) -> Iterator[ReceivedMessage]:
+        for record in self._queues.read(topic, queue_id, offset):
+            yield ReceivedMessage.of_record(memoryview(record.record))

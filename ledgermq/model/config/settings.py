@@ -389,6 +389,15 @@ class ColdSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptsSection:
+    """Receipts of messages: ``key_file`` has the secret key that checkpoints are signed with, the
+    same on all members; without it there are none, and no process for them.
+    """
+
+    key_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisionSection:
     """How the supervisor treats its children."""
 
@@ -434,5 +443,6 @@ class Settings:
     reads: ReadsSection = field(default_factory=ReadsSection)
     retention: RetentionSection = field(default_factory=RetentionSection)
     cold: ColdSection = field(default_factory=ColdSection)
+    receipts: ReceiptsSection = field(default_factory=ReceiptsSection)
     supervision: SupervisionSection = field(default_factory=SupervisionSection)
     log: LogSection = field(default_factory=LogSection)

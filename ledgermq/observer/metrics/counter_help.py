@@ -12,6 +12,7 @@ from ledgermq.ipc.counters import (
     GrpcCounter,
     ObserverCounter,
     RaftCounter,
+    ReceiptsCounter,
     SlavesCounter,
     WriterCounter,
 )
@@ -70,6 +71,9 @@ _NOW: Mapping[Role, frozenset[IntEnum]] = {
         {ColdCounter.AWAY_SINCE, ColdCounter.CACHE_BYTES, ColdCounter.SEALED_POSITION}
     ),
     Role.SLAVES: frozenset({SlavesCounter.CONNECTIONS, SlavesCounter.BEHIND_BYTES}),
+    Role.RECEIPTS: frozenset(
+        {ReceiptsCounter.POSITION, ReceiptsCounter.CHECKPOINT_AT, ReceiptsCounter.TREE_SIZE}
+    ),
 }
 """Those that are now, and no count since the node was started."""
 
@@ -255,6 +259,15 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
         SlavesCounter.BYTES: "Bytes of the log that were sent to slaves",
         SlavesCounter.REFUSED: "Connections of slaves that were refused",
         SlavesCounter.REQUESTS_FAILED: "Connections of slaves that met a bug",
+    },
+    Role.RECEIPTS: {
+        ReceiptsCounter.POSITION: "Position up to which this node has gone through for receipts",
+        ReceiptsCounter.CHECKPOINT_AT: "When this node made its last checkpoint, epoch s; 0: none",
+        ReceiptsCounter.TREE_SIZE: "Stretches in the tree of that checkpoint",
+        ReceiptsCounter.CHECKPOINTS: "Checkpoints of receipts that were made",
+        ReceiptsCounter.MESSAGES: "Messages that were put into the tree of receipts",
+        ReceiptsCounter.BYTES: "Bytes of such messages",
+        ReceiptsCounter.FAILED: "Checkpoints of receipts that could not be made",
     },
 }
 """Help for every counter of ``ipc/counters.py`` but those of the supervisor; by their processes,

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from ledgermq.formats.arrays import I64
 from ledgermq.formats.digest import content_digest
 from ledgermq.model.errors import ConfigError, CorruptLogError
-from ledgermq.model.limits import SYSTEM_TOPIC
+from ledgermq.model.limits import LASTING_TOPICS
 from ledgermq.pipeline.pieces.log_columns import PIECE_SCHEMA, log_bytes, milliseconds
 from ledgermq.pipeline.pieces.piece_file import BytesRanges, PieceFile
 from ledgermq.pipeline.pieces.piece_footer import DroppedRows, PieceNote
@@ -161,7 +161,7 @@ def expired_in(
             age = age_of(topic)
             since_ms = now_ms - age.keep_ms
             is_empty = bool(row.topic_bytes) and topic not in row.topic_bytes
-            if topic == SYSTEM_TOPIC or is_empty:
+            if topic in LASTING_TOPICS or is_empty:
                 continue
             if age.keep_bytes and newer[topic] >= age.keep_bytes:
                 topics[topic] = _ANY_TIME

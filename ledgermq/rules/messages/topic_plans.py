@@ -110,6 +110,7 @@ class TopicWish(NamedTuple):
     keep_bytes: int | None = None
     message_type: str | None = None
     compact: bool | None = None
+    receipts: bool | None = None
 
 
 class UnreadQueue(NamedTuple):
@@ -349,6 +350,12 @@ def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
                 allowed=MESSAGE_TYPES,
             )
         topic = topic.with_message_type(wish.message_type)
+    if wish.receipts and topic.has_batches:
+        raise MessageIllegalError(
+            "a topic with queues of batches has no receipts: what is read of them is not what is in"
+            " the log",
+            topic=topic.name,
+        )
     unknown = dict(topic.unknown)
     if wish.filter_type is not None:
         if wish.filter_type not in FILTER_TYPES:
@@ -369,6 +376,7 @@ def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
         keep_ms=topic.keep_ms if wish.keep_ms is None else wish.keep_ms,
         keep_bytes=topic.keep_bytes if wish.keep_bytes is None else wish.keep_bytes,
         compact=topic.compact if wish.compact is None else wish.compact,
+        receipts=topic.receipts if wish.receipts is None else wish.receipts,
     )
 
 

@@ -62,10 +62,11 @@ _CLUSTER = "ledgermqCluster"
 _KEEP_MS = "ledgermqKeepMs"
 _KEEP_BYTES = "ledgermqKeepBytes"
 _COMPACT = "ledgermqCompact"
+_RECEIPTS = "ledgermqReceipts"
 """Names of fields in a topic; RocketMQ ignores them."""
 
 _OWN = frozenset(
-    {*(_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW, _CLUSTER, _KEEP_MS, _KEEP_BYTES, _COMPACT)}
+    {*(_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW, _CLUSTER, _KEEP_MS, _KEEP_BYTES, _COMPACT), _RECEIPTS}
 )
 _READ = _OWN | {"readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName"}
 _NAMES = _READ | {"topicFilterType"}
@@ -105,6 +106,7 @@ class Topic:
         keep_ms: how old its messages get in sealed pieces; 0: nothing was said (``kept_ms``).
         keep_bytes: how much newer pieces have of it when older ones lose it; 0: no limit.
         compact: sealed pieces keep the newest message of each key alone (``is_compacted``).
+        receipts: its messages are in the tree that receipts are proofs of.
     """
 
     name: str
@@ -121,6 +123,7 @@ class Topic:
     keep_ms: int = 0
     keep_bytes: int = 0
     compact: bool = False
+    receipts: bool = False
 
     @property
     def is_compacted(self) -> bool:
@@ -242,6 +245,7 @@ class Topic:
             integer(_KEEP_MS, 0, KEEP_MS_MAX),
             integer(_KEEP_BYTES, 0, KEEP_BYTES_MAX),
             cast_flag(fields, _COMPACT, False, file=FILE, owner=name),
+            cast_flag(fields, _RECEIPTS, False, file=FILE, owner=name),
         )
 
     def to_fields(self) -> dict[str, object]:
@@ -266,6 +270,8 @@ class Topic:
             fields[_KEEP_BYTES] = self.keep_bytes
         if self.compact:
             fields[_COMPACT] = True
+        if self.receipts:
+            fields[_RECEIPTS] = True
         if self.cluster:
             fields[_CLUSTER] = self.cluster
         if self.first_offsets:

@@ -60,7 +60,7 @@ def make_node_key(path: Path) -> str:
         StorageError: the operating system refused.
     """
     public, secret = key_pair()
-    _write(path, secret.decode() + "\n")
+    write_new_key(path, secret.decode() + "\n")
     return public.decode()
 
 
@@ -80,11 +80,17 @@ def make_client_keys(path: Path, *, server: str) -> str:
         "public": public.decode(),
         "secret": secret.decode(),
     }
-    _write(path, "".join(f'{name} = "{key}"\n' for name, key in keys.items()))
+    write_new_key(path, "".join(f'{name} = "{key}"\n' for name, key in keys.items()))
     return public.decode()
 
 
-def _write(path: Path, text: str) -> None:
+def write_new_key(path: Path, text: str) -> None:
+    """Have ``text`` in a new file, readable by its owner alone, durable on return.
+
+    Raises:
+        ConfigError: there is something already.
+        StorageError: the operating system refused.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         check_folder(path.parent)

@@ -188,6 +188,17 @@ def read_secret_key(path: Path, *, setting: str, way_out: str) -> bytes:
         ConfigError: it is missing, no key, or others can read it.
         StorageError: the operating system refused.
     """
+    check_private(path, setting=setting, way_out=way_out)
+    return _read_key(path, setting, way_out)
+
+
+def check_private(path: Path, *, setting: str, way_out: str) -> None:
+    """Refuse a file of a secret key that others than its owner can read.
+
+    Raises:
+        ConfigError: they can, or there is none.
+        StorageError: the operating system refused.
+    """
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -200,7 +211,6 @@ def read_secret_key(path: Path, *, setting: str, way_out: str) -> bytes:
             mode=f"{stat.S_IMODE(mode):04o}",
             setting=setting,
         )
-    return _read_key(path, setting, way_out)
 
 
 def _read_secret(path: Path) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 
 from ledgermq.ipc.orders import (
     AwaitFollower,
+    CheckpointMade,
     Damaged,
     FeedFrom,
     Follow,
@@ -19,6 +20,7 @@ from ledgermq.ipc.orders import (
     GrantTerm,
     LeadRun,
     LedMember,
+    MakeCheckpoint,
     Order,
     OrderKind,
     PackRows,
@@ -90,6 +92,9 @@ ORDERS: list[tuple[Order, bytes]] = [
     (Repaired(6), frame(14, 0, 6, 0, 0, 0)),
     (Damaged(END), frame(15, 0, 0, 1234, 0, 0)),
     (SnapshotWanted(END), frame(16, 0, 0, 1234, 0, 0)),
+    (MakeCheckpoint(5, 6, 7, 1, b"{}"), frame(23, 0, 6, 7, 1, 5) + behind(b"{}")),
+    (CheckpointMade(5, 6, 0, b""), frame(24, 0, 0, 6, 0, 5)),
+    (CheckpointMade(5, 6, 1, b"one"), frame(24, 0, 0, 6, 1, 5) + behind(b"one")),
 ]
 
 

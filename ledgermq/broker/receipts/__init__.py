@@ -1,0 +1,4 @@
+"""Receipts of messages: what makes checkpoints, and has them in the log.
+
+Begin with ``receipt_service.py``.
+"""
