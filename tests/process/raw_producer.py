@@ -111,12 +111,14 @@ class RawProducer:
         *,
         topic: str = "orders",
         queue_id: int = 0,
-        unique_id: str = "",
+        unique_id: str | None = "",
         properties: Mapping[str, str] | None = None,
         **fields: int,
     ) -> bytes:
         assert self.welcome is not None
         own = {"UNIQ_KEY": unique_id or f"{next(self._ids):032X}", "TAGS": "TagA"}
+        if unique_id is None:
+            del own["UNIQ_KEY"]
         given = {name: value for name, value in (properties or {}).items() if value}
         message = Message(
             topic=topic,

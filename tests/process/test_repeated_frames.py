@@ -189,6 +189,33 @@ def test_another_message_of_the_same_id_does_not_hide_the_earlier_attempt(
     assert near.spans[0].physical_offset == far.spans[0].physical_offset == position
 
 
+def test_what_has_no_unique_id_is_not_stored_by_a_repetition_that_nobody_can_look_for(
+    node: Node, raw: RawProducer
+) -> None:
+    records = [raw.record(b"nameless", topic="other", queue_id=3, unique_id=None)]
+
+    def repeated(**how: int) -> Refusal | Sent:
+        return exchange(raw, raw.frame(records, topic="other", queue_id=3, retry=True, **how))
+
+    (first,) = sent(exchange(raw, raw.frame(records, topic="other", queue_id=3))).spans
+    refused = [repeated(first_position=first.physical_offset), repeated()]
+    stored: list[Sent] = []
+
+    def is_taken() -> bool:
+        # Commands of the broker's may come meanwhile.
+        answer = repeated(first_position=committed(node))
+        stored.extend([answer] if isinstance(answer, Sent) else [])
+        return bool(stored)
+
+    wait_until(is_taken, "nothing stands behind that place")
+
+    for one in refused:
+        assert isinstance(one, Refusal)
+        assert (one.status, one.stored, one.retriable) == ("ATTEMPT_UNKNOWN", "unknown", False)
+        assert "without a unique id" in one.reason
+    assert stored[0].spans[0].queue_offset == first.queue_offset + 1
+
+
 def test_while_the_index_is_behind_a_repetition_is_refused_and_stored_once_later(
     make_node: Callable[[], Node],
 ) -> None:

@@ -18,6 +18,7 @@ import pytest
 from ledgermq.client import (
     Consumer,
     Decision,
+    ProducerOptions,
     TransactionalProducer,
     TransactionResult,
     UndecidedTransaction,
@@ -31,6 +32,7 @@ from ledgermq.formats.records.properties import CHECK_IMMUNITY_TIME
 from ledgermq.model.errors import (
     LedgerError,
     MessageIllegalError,
+    OutcomeUnknownError,
     TopicUnknownError,
     TransactionEndedError,
     TransactionUnknownError,
@@ -336,6 +338,33 @@ def test_rounds_in_which_a_message_asks_to_be_left_alone_count_as_no_checks(
     # It was passed over more often than anybody may be asked for it.
     assert times.count(None) > checks_max
     assert len(messages_of(node, UNANSWERED_TOPIC)) == 1
+
+
+def test_what_is_left_open_with_a_message_that_failed_is_the_listeners_to_end(
+    quick_node: Node,
+) -> None:
+    asked: list[str] = []
+
+    def listener(undecided: UndecidedTransaction) -> Decision | None:
+        asked.append(undecided.id)
+        return Decision.ROLLBACK
+
+    with TransactionalProducer(
+        quick_node.address, group=GROUP, listener=listener, options=ProducerOptions(timeout_s=1)
+    ) as producer:
+        left = producer.transaction()
+        left.send("orders", b"stored").result()
+        writer = quick_node.pid("writer")
+        os.kill(writer, signal.SIGSTOP)
+        left.send("orders", b"not answered in time")
+        with pytest.raises(OutcomeUnknownError):
+            left.leave_open()
+        os.kill(writer, signal.SIGCONT)
+        with broker_of(quick_node.address) as broker:
+            wait_until(lambda: not broker.run(asking(ListTransactions(1)))[0], "nothing is open")
+
+    assert set(asked) == {left.id}
+    assert bodies(quick_node, "orders", 0) == []
 
 
 def test_many_threads_have_their_transactions_at_once(

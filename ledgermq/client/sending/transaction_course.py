@@ -118,9 +118,10 @@ class TransactionCourse:
         Raises:
             LedgerError: a message is not stored.
         """
+        # Also where a message failed: nobody can end it here any more, and it may be stored in part.
+        self._known.leave(parts.id)
         if error is not None:
             raise error
-        self._known.leave(parts.id)
         return TransactionResult(parts.id, None, tuple(stored))
 
     def give_up(self, parts: Parts) -> None:

@@ -104,6 +104,12 @@ class EarlierAttempts:
             CorruptLogError: the log cannot be read.
         """
         recent, begin = attempt.recent, attempt.first_position
+        if not message.unique_id and begin < attempt.log.end:
+            raise AttemptUnknownError(
+                "a message without a unique id cannot be found again",
+                topic=message.topic,
+                queue=message.queue_id,
+            )
         since_ms = 0
         if begin == NOT_TOLD:
             since_ms = min(message.born_timestamp, attempt.now_ms) - UNTOLD_MS
@@ -112,8 +118,6 @@ class EarlierAttempts:
             begin = 0
         if begin >= recent.begin:
             return None
-        if not message.unique_id:
-            raise AttemptUnknownError("a message without a unique id cannot be found again")
         first = self._files.log.first_position
         if first < recent.begin:
             found = self._look_up(record, message, attempt, begin=begin, since_ms=since_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 
 from ledgermq.client import (
     Decision,
@@ -51,6 +52,9 @@ class TransactionClient(Client):
         except LedgerError as error:
             self._decide(made.id, Decision.ROLLBACK)
             self.records.failed(number, error, is_send=False)
+            # Some of it may be stored: while it is open here, nobody is told how it ended.
+            with suppress(LedgerError):
+                made.leave_open()
             return
         wanted = self.chance.choice((Decision.COMMIT, Decision.COMMIT, Decision.ROLLBACK))
         is_whole = all(future.exception() is None for future in futures)
