@@ -68,7 +68,7 @@ _USERS_AND_ACL_OF_5 = range(3001, 3011)
 _INSTEAD = {
     range(_HA_STATUS, _HA_STATUS + 1): "members replicate by Raft: see ledgermq status",
     _USERS_AND_ACL_OF_5: (
-        "users and their rights are set by ledgermq user, and by updateAclConfig of a 4.9's mqadmin"
+        "users and their rights are set by ledgermq acl, and by updateAclConfig of a 4.9's mqadmin"
         " (docs/operating/access.md)"
     ),
 }

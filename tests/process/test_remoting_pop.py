@@ -148,7 +148,7 @@ def test_tools_see_what_a_group_without_retries_has_taken_and_are_told_where_to_
     assert f"see ledgermq share show {group}" in (online.remark or "")
     assert [one.code for one in others] == 2 * [ResponseCode.REQUEST_CODE_NOT_SUPPORTED]
     assert "ledgermq status" in (others[0].remark or "")
-    assert "ledgermq user" in (others[1].remark or "")
+    assert "ledgermq acl" in (others[1].remark or "")
 
 
 def test_a_message_that_nobody_acknowledges_comes_again_and_says_how_often(
