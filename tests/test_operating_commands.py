@@ -48,6 +48,8 @@ BUCKET = "needs an object store; tests/buckets/test_backup_streams.py has one"
 
 PIECES = "needs a bucket; tests/unit/pipeline and tests/buckets run them"
 
+RECEIPTS = "needs a key on a node; tests/process/test_receipts.py has one"
+
 NOT_RUN = {
     ("backup.md", "ledgermq backup "): BUCKET,
     ("cold-storage.md", "ledgermq offset show "): PIECES,
@@ -74,6 +76,9 @@ NOT_RUN = {
     ("rocketmq-clients.md", "mqadmin setConsumeMode "): MQADMIN_5,
     ("new-version.md", "ledgermq cluster features"): LEVELS,
     ("new-version.md", "ledgermq upgrade check"): LEVELS,
+    ("receipts.md", "ledgermq piece "): RECEIPTS,
+    ("receipts.md", "ledgermq receipt "): RECEIPTS,
+    ("receipts.md", "ledgermq topic "): RECEIPTS,
     ("rocketmq5.md", "ledgermq migrate back "): MIGRATION,
     ("second-site.md", "ledgermq mirror missing"): MIRROR,
     ("second-site.md", "ledgermq mirror promote"): MIRROR,

@@ -109,6 +109,9 @@ def start_order(settings: Settings) -> list[Role]:
 START_PATIENCE = 12
 """A process that recovers its files may be silent so many times longer than one that turns."""
 
+GIVING_WAY = frozenset({Role.RECEIPTS})
+"""Where others leave them no processor these are silent for as long, and do not hang."""
+
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 
@@ -255,7 +258,8 @@ class Child:
     def silence_max_ms(self, page: CursorPage, settings: Settings) -> int:
         """Longest silence that is taken for life."""
         limit = settings.supervision.beat_timeout_ms
-        return limit if self.is_turning(page) else limit * START_PATIENCE
+        is_prompt = self.is_turning(page) and self.role not in GIVING_WAY
+        return limit if is_prompt else limit * START_PATIENCE
 
     def state(self, page: CursorPage) -> ChildState:
         """Where the child is in its life."""

@@ -199,8 +199,8 @@ _OF_NODES = (
         "increase(ledgermq_receipts_failed_total[$5m]) > 0",
         f"checkpoints of receipts fail on {_AT}",
         "What comes to topics with receipts has none, and retention may delete it before.",
-        "The log says the reason (`checkpoint of receipts not made`): a damaged place of the log, or"
-        " too many queues ([receipts.md](receipts.md#when-something-is-wrong)).",
+        "The log says the reason (`checkpoint of receipts not made`): a damaged place of the log,"
+        " or too many queues ([receipts.md](receipts.md#when-something-is-wrong)).",
     ),
     Alert(
         "LedgermqVersionTooOld", _CRITICAL, "30s",

@@ -17,16 +17,20 @@ from ledgermq.cli.main import main
 from ledgermq.client import Admin, NoPermissionError, OutgoingMessage, Producer
 from ledgermq.client.reading.queries import Queries
 from ledgermq.client.reading.receipts import NodeQueues, ReceiptMaker
+from ledgermq.doctor.finding import Diagnosis, Weight
+from ledgermq.doctor.settings_checks import settings_checks
+from ledgermq.doctor.subject import Subject
 from ledgermq.formats.receipts.checkpoint import ReceiptCheckpoint
 from ledgermq.formats.receipts.merkle_tree import Peaks
 from ledgermq.formats.receipts.receipt import Receipt
 from ledgermq.formats.receipts.signed_note import NoteKey
 from ledgermq.formats.records.message import BODY_CRC_AT, CRC_MASK, HEAD_SIZE, WORD
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.model.errors import LedgerError, MessageUnknownError
+from ledgermq.model.errors import ConfigError, LedgerError, MessageUnknownError
 from ledgermq.model.exit_status import EXIT_STORAGE
 from ledgermq.model.limits import RECEIPTS_TOPIC
-from ledgermq.sessions.keys.receipt_key import make_signer
+from ledgermq.process.settings.settings_loading import load_settings
+from ledgermq.sessions.keys.receipt_key import make_signer, read_signer
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Member, make_group
@@ -275,3 +279,30 @@ def test_nobody_else_writes_to_the_topic_of_receipts(
             admin.delete_topic(RECEIPTS_TOPIC)
         with pytest.raises(NoPermissionError):
             admin.alter_topic(RECEIPTS_TOPIC, queues=2)
+
+
+def test_a_key_that_others_can_read_is_refused_and_the_doctor_tells_the_public_one(
+    make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = make_node()
+    path = node.folder / "receipts.key"
+    assert main(["receipt", "key", "orders-a", "--to", str(path)]) == 0
+    public = NoteKey.read(capsys.readouterr().out.splitlines()[0])
+    assert main(["receipt", "key", "orders-a", "--to", str(path)]) != 0
+    assert "not overwritten" in capsys.readouterr().err
+    node.configure(receipts={"key_file": str(path)})
+    subject = Subject(load_settings(node.config), None, None)
+
+    def found() -> Diagnosis:
+        return next(one for one in settings_checks(subject) if one.check == "settings.receipts")
+
+    assert (found().verdict, public.as_text() in found().measured) == (Weight.OK, True)
+    path.chmod(0o640)
+    assert found().verdict is Weight.FAIL
+    with pytest.raises(ConfigError, match="others can read"):
+        read_signer(path)
+    path.chmod(0o600)
+    path.write_text("PRIVATE+KEY+orders-a+00000000+AAAA\n")
+    with pytest.raises(ConfigError, match="not a key of receipts") as raised:
+        read_signer(path)
+    assert "AAAA" not in str(raised.value)

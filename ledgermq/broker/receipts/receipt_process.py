@@ -67,6 +67,7 @@ class ReceiptWorker:
             lambda: page.give_sign(Role.RECEIPTS, time.monotonic_ns()),
         )
         self._has_read = False
+        self._answer = b""
         logger.info("receipts are signed by: key=%s", signer.key.as_text())
 
     def sources(self) -> list[Pollable]:
@@ -96,9 +97,13 @@ class ReceiptWorker:
             if isinstance(order, MakeCheckpoint):
                 wanted = order
         if wanted is not None:
-            self._broker.send(encode(self._made(wanted)))
-            self._broker.rouse()
+            self._answer = encode(self._made(wanted))
             self._has_read = True
+        if self._answer:
+            # A broker that has just begun, or has much to take, takes it later.
+            if self._broker.send(self._answer):
+                self._answer = b""
+            self._broker.rouse()
         elif self._has_read:
             self._has_read = False
             self._store.tidy()

@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 INTERVAL_MS = 1_000
 """From what has come first since a checkpoint to the next one, at least."""
 
-ORDER_MS = 60_000
-"""After so long an order that was not answered is given again: its process has died, or waits for
-processors."""
+ORDER_MS = 600_000
+"""After so long an order that was not answered is given again, although its process lives: where
+others leave it no processor it takes its time."""
 
 FAILED_MS = 10_000
 """Pause behind what could not be made."""
@@ -98,7 +98,8 @@ class ReceiptService(Service):
         self._floor = 0
         self._term = 0
         self._chain: _Chain | None = None
-        self._number = 0
+        # Answers to an earlier life of the broker have others.
+        self._number = clock.seed() >> 33
         self._ordered_of = self._ordered_until_ms = -1
         self._is_ordered = self._is_proposed = self._renews = False
         self._due_ms: int | None = 0
@@ -181,13 +182,17 @@ class ReceiptService(Service):
             return
         self._due_ms = now_ms + (0 if made.is_behind else INTERVAL_MS)
         if made.content:
-            self._propose(made, now_ms)
+            self._propose(made, self._chain.tree, now_ms)
         else:
             # The log says so with the next checkpoint; who leads before that looks again.
             self._chain = self._chain._replace(begin=made.end)
 
-    def _propose(self, made: CheckpointMade, now_ms: int) -> None:
+    def _propose(self, made: CheckpointMade, tree: Peaks, now_ms: int) -> None:
         checkpoint = ReceiptCheckpoint.decode(made.content)
+        before = checkpoint.before
+        assert (before.size, before.hashes) == (tree.size, tree.hashes), (
+            "checkpoint of another tree"
+        )
         at_ms = epoch_ms(self._clock)
         record = checkpoint_record(made.content, self._settings, now_ms=at_ms)
 

@@ -25,7 +25,7 @@ from ledgermq.model.errors import (
     MessageUnknownError,
     TopicUnknownError,
 )
-from ledgermq.model.limits import RECEIPTS_TOPIC
+from ledgermq.model.limits import ENTRY_SIZE_MAX, RECEIPTS_TOPIC
 
 PULLED_BYTES = 4 * 1024 * 1024
 PULLED_MESSAGES = 4_096
@@ -188,10 +188,9 @@ class ReceiptMaker:
             if message.queue_offset != first + len(leaves):
                 break
             size += len(message.record)
-            if size > STRETCH_BYTES_MAX:
-                raise CorruptLogError(
-                    "stretch of a checkpoint is too long", size=size, limit=STRETCH_BYTES_MAX
-                )
+            # The last message begins within the bound.
+            if size > (limit := STRETCH_BYTES_MAX + ENTRY_SIZE_MAX):
+                raise CorruptLogError("stretch of a checkpoint is too long", size=size, limit=limit)
             leaves.append(leaf_hash(message.record))
             if message.queue_offset == offset:
                 record = bytes(message.record)

@@ -36,7 +36,7 @@ STRETCHES_MAX = 8_192
 """Stretches that one checkpoint adds: more queues of topics with receipts than that there may not
 be."""
 
-STRETCH_BYTES_MAX = 64 * 1024 * 1024
+STRETCH_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of the log that one checkpoint goes through: who makes a receipt reads a stretch of it."""
 
 _CHECKPOINT_VERSION = 1
