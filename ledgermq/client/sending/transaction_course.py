@@ -118,7 +118,7 @@ class TransactionCourse:
         Raises:
             LedgerError: a message is not stored.
         """
-        # Also where a message failed: nobody can end it here any more, and it may be stored in part.
+        # Also where a message failed: nobody ends it here any more, and it may be stored in part.
         self._known.leave(parts.id)
         if error is not None:
             raise error
