@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from ledgermq.formats.arrays import UNIT, Units
-from ledgermq.formats.records.message import HEAD_SIZE
-from ledgermq.model.errors import LedgerError, StorageError
+from ledgermq.formats.records.message import HEAD_SIZE, Message, decode_message
+from ledgermq.model.errors import CorruptLogError, LedgerError, StorageError
 from ledgermq.pipeline.queue_ranges import Queue
-from ledgermq.pipeline.source.store_source import StoreSource, batch_units_end, queues_in
+from ledgermq.pipeline.source.store_source import StoreSource, queues_in
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.log_family import LogFile, LogFolder
-from ledgermq.store.queues.batch_queue_reader import queue_reader
+from ledgermq.store.queues.batch_queue_reader import queue_reader, recount_of
 from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import log_in, names_in
@@ -120,6 +120,7 @@ class Replica:
         self.log = LooseLog(root, self_id=None)
         self._readers: dict[Queue, QueueReader | None] = {}
         self.of_batches = self._batch_topics()
+        self._recount = recount_of(root, self._record_at) if self.of_batches else None
         self._dispatched_end = 0
         self._committed: tuple[object, int] | None = None
 
@@ -186,8 +187,6 @@ class Replica:
         if reader is None:
             return 0, 0
         try:
-            if queue[0] in self.of_batches:
-                log_end = min(log_end, batch_units_end(self.root))
             first, end = reader.bounds(log_end, log_first=log_first)
             last = reader.units(end - 1, 1) if first < end else ()
         except VanishedError:
@@ -267,7 +266,12 @@ class Replica:
         if queue not in self._readers:
             try:
                 self._readers[queue] = queue_reader(
-                    self._queues, *queue, file_size=None, of_batches=self.of_batches, fills=True
+                    self._queues,
+                    *queue,
+                    file_size=None,
+                    of_batches=self.of_batches,
+                    fills=True,
+                    recount=self._recount,
                 )
             except LedgerError as error:
                 self._give_up(queue, error)
@@ -276,6 +280,14 @@ class Replica:
     def _give_up(self, queue: Queue, error: LedgerError) -> None:
         self._readers[queue] = None
         self.log.tell(self._queues / queue[0] / str(queue[1]), error)
+
+    def _record_at(self, position: int, size: int) -> Message:
+        """The record at a position of this replica, whose body need not be whole."""
+        file = self.log.file_at(position)
+        view = None if file is None else self.log.view(file)
+        if file is None or view is None:
+            raise CorruptLogError("no file of the log has it", position=position)
+        return decode_message(view, position - file.start, check_crc=False, file=str(file.path))
 
     def _batch_topics(self) -> frozenset[str]:
         try:
