@@ -109,7 +109,8 @@ def rows_of(source: RowSource) -> list[Stored]:
     found: list[Stored] = []
     with closing(source):
         range_ = source.bounds([(TOPIC, 0)])[TOPIC, 0]
-        for part in source.plan([range_], split_bytes=1 << 20, splits_min=3):
+        ranges = [range_] if range_.first < range_.end else []
+        for part in source.plan(ranges, split_bytes=1 << 20, splits_min=3) if ranges else ():
             read = source.read(part, fail_on_data_loss=True)
             for batch in batches_of(read, columns, RowFilter(), inflate=True):
                 found += [

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ledgermq.formats.arrays import BATCH_UNIT
-from ledgermq.formats.batch_unit import BATCH_FILE_SIZE, BATCH_FOLDER, Numbers, batch_numbers
+from ledgermq.formats.batch_unit import BATCH_FILE_SIZE, BATCH_FOLDER, Numbers
 from ledgermq.formats.findings import Finding
-from ledgermq.formats.records.message import INNER_BATCH, Message
+from ledgermq.formats.records.inner_batch import numbers_of
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.repair.check.file_family import derived
 from ledgermq.store.files.file_names import queue_folders
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.queue_end import CHUNK_UNITS, QueueEnd, file_starts, find_end, read_units
-from ledgermq.store.queues.queue_files import found_file_size
+from ledgermq.store.queues.queue_files import found_batch_file_size
 
 
 def check_batches(
@@ -29,7 +29,7 @@ def check_batches(
         StorageError: a file cannot be read.
     """
     folder = root / BATCH_FOLDER
-    file_size = found_file_size(folder) or BATCH_FILE_SIZE
+    file_size = found_batch_file_size(root) or BATCH_FILE_SIZE
     for directory in queue_folders(folder):
         name = directory.parent.name, int(directory.name)
         try:
@@ -58,7 +58,7 @@ def _check(queue: QueueEnd, log: LogReader, name: tuple[str, int]) -> None:
                     continue
                 message = log.message_at(position, size, check_crc=False)
                 numbers = Numbers(int(unit["base"]), int(unit["count"]))
-                found = _numbers(message)
+                found = numbers_of(message)
                 # RocketMQ's DLedger broker counts one message in each record.
                 is_right = numbers in {found, found._replace(messages=1)}
                 if (message.topic, message.queue_id) != name or not is_right:
@@ -67,9 +67,3 @@ def _check(queue: QueueEnd, log: LogReader, name: tuple[str, int]) -> None:
                         position=position,
                         **numbers._asdict(),
                     )
-
-
-def _numbers(message: Message) -> Numbers:
-    if message.sys_flag & INNER_BATCH:
-        return batch_numbers(message.parsed_properties(), message.queue_offset)
-    return Numbers(message.queue_offset, 1)

@@ -20,6 +20,7 @@ from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
 from ledgermq.formats.findings import FROM_PEER, Finding, Severity
 from ledgermq.formats.index_file import IndexHeader, IndexLayout, fresh_header
+from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
@@ -66,6 +67,7 @@ from ledgermq.store.log.entry_files import first_entry_position
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues import dispatch_checkpoint
 from ledgermq.store.queues.batch_topics import batch_topics
+from ledgermq.store.queues.queue_files import FILE_SIZE
 from ledgermq.store.recovery import log_checkpoint
 from ledgermq.store.store_directory import dledger_folder, log_in, names_in, open_directory
 
@@ -247,8 +249,9 @@ class _Check:
             self._note(str(path.relative_to(self._root)), "neither a topic nor a queue")
         if not self._queue_file_size:
             sizes = [size_of(path) for path in queue_files(root)]
-            known = [size for size in sizes if size]
-            self._queue_file_size = max(known, key=known.count) if known else 0
+            # Others are of files that somebody has cut.
+            known = [size for size in sizes if size and size % UNIT_SIZE == 0] or [FILE_SIZE]
+            self._queue_file_size = max(known, key=known.count) if sizes else 0
         return found
 
     def _required_end(

@@ -98,7 +98,15 @@ class BatchQueueReader(QueueReader):
         if high == self._file_first:
             return 0, 0
         _, end = self._numbers_of(high - 1)
-        return (self._numbers_of(low)[0] if low < high else end), end
+        first = self._numbers_of(low)[0] if low < high else end
+        if first > end:
+            raise CorruptLogError(
+                "units of a queue of batches do not ascend: ledgermq store rebuild",
+                directory=str(self.files.directory),
+                first=first,
+                end=end,
+            )
+        return first, end
 
     def units(self, first: int, count: int) -> Units:
         """The units of the messages from queue offset ``first`` on, ``count`` of them or as many as
