@@ -304,8 +304,9 @@ class ColdReader:
         if first is None:
             return ColdNothing(asked.number, -1, True)
         piece, run, offset = first
-        rows = self._rows(piece, run, offset)
-        if asked.topic in piece.footer.batched:
+        is_batched = asked.topic in piece.footer.batched
+        rows = self._rows(piece, run, offset, is_batched=is_batched)
+        if is_batched:
             rows = _taken_apart(asked, rows, offset)
             if not len(rows.offsets):
                 return ColdNothing(asked.number, run.end, False)
@@ -316,15 +317,15 @@ class ColdReader:
         begin = (self.begins or {}).get(QueueName(asked.topic, asked.queue_id), -1)
         return begin if begin < 0 else max(asked.floor, begin)
 
-    def _rows(self, piece: PieceFile, run: SealedRun, offset: int) -> _Rows:
-        """The records of a run from ``offset`` on; where records have several messages, from the
-        one on that may have this one.
+    def _rows(self, piece: PieceFile, run: SealedRun, offset: int, *, is_batched: bool) -> _Rows:
+        """The records of a run from ``offset`` on; where some have several messages, from the one
+        on that may have this one.
         """
         group, end = self._group(piece, run.group), run.row + run.rows
         # Some in between may have been dropped.
         row = run.row + int(np.searchsorted(group.offsets[run.row : end], offset))
         is_there = row < end and int(group.offsets[row]) == offset
-        if run.span and not is_there and row > run.row:
+        if is_batched and not is_there and row > run.row:
             row -= 1
         ends, tags = group.ends[row : end + 1], group.tags.slice(row, end - row)
         return _Rows(*(group.octets, ends, tags, piece.footer.header_size, group.offsets[row:end]))

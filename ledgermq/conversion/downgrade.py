@@ -63,7 +63,7 @@ from ledgermq.store.queues.dispatch_build import DispatchBuilder, dispatch_log
 from ledgermq.store.queues.known_ends import known_queue_ends
 from ledgermq.store.queues.queue_end import find_end
 from ledgermq.store.queues.queue_ends import NAME as ENDS_NAME
-from ledgermq.store.queues.queue_files import found_file_size
+from ledgermq.store.queues.queue_files import found_batch_file_size
 from ledgermq.store.recovery.stopped_log import recover_stopped
 from ledgermq.store.state_mark import NAME as STATE_MARK
 from ledgermq.store.state_mark import write_state_mark
@@ -460,7 +460,7 @@ def _keep_queues(
     """
     sizes = {
         "consumequeue": (directory.queue_file_size, UNIT),
-        BATCH_FOLDER: (found_file_size(root / BATCH_FOLDER), BATCH_UNIT),
+        BATCH_FOLDER: (found_batch_file_size(root), BATCH_UNIT),
     }
     kept = 0
     built = root / journal.NEW

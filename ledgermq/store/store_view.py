@@ -23,7 +23,7 @@ from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.store.files.file_names import topic_folders
 from ledgermq.store.index.index_reader import IndexReader
 from ledgermq.store.log_reader import LogReader
-from ledgermq.store.queues.batch_queue_reader import queue_reader
+from ledgermq.store.queues.batch_queue_reader import queue_reader, recount_of
 from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
@@ -71,6 +71,7 @@ class StoreView:
         self._index_layout = index_layout
         self._index: IndexReader | None = None
         self._of_batches = batch_topics(root)
+        self._recount = recount_of(root, self._record_at) if self._of_batches else None
         self._queues: dict[tuple[str, int], QueueReader] = {}
 
     def refresh(self) -> None:
@@ -185,6 +186,9 @@ class StoreView:
         reader = self._reader(topic, queue_id)
         return reader.offset_by_time(timestamp, self.log.store_time_at, self.log.first)
 
+    def _record_at(self, position: int, size: int) -> Message:
+        return self.log.message_at(position, size, check_crc=False)
+
     def _keys(self) -> list[tuple[str, int]]:
         root = self.directory.consume_queues
         try:
@@ -210,6 +214,7 @@ class StoreView:
                 queue_id,
                 file_size=self.directory.queue_file_size,
                 of_batches=self._of_batches,
+                recount=self._recount,
             )
             self._queues[topic, queue_id] = reader
         return reader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from ledgermq.formats.records.message import INNER_BATCH, Message
 from ledgermq.model.errors import NoPermissionError
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.store.origin import UseVerdict, origin_of
+from ledgermq.store.store_view import StoreView
 from tests.compat.other_clients import NotToBeHadError, java4_pulled, java5_pulled, run_client
 from tests.compat.rocketmq5 import fetch, rocketmq5_serving
 from tests.compat.test_rocksdb_tables5 import make_topic
@@ -27,7 +29,7 @@ from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import NOW_MS, messages_of, offset_fields, pull_fields, send
 from tests.process.test_delivery import received
 from tests.process.test_rocketmq_5_store import STORE
-from tests.process.test_rocksdb_store import ROWS
+from tests.process.test_rocksdb_store import ROWS, conf_of, take_over
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
@@ -364,3 +366,28 @@ def test_a_downgraded_store_goes_on_at_a_plain_rocketmq_5(
     ) in told["stays"]
     assert after == before
     assert (more, all_) == ([9], list(range(11)))
+
+
+def test_batches_that_rocketmq_itself_does_not_find_in_rocksdb_are_taken_over(
+    tmp_path: Path,
+) -> None:
+    """5.5.1 takes them, and then begins such a queue behind them."""
+    need_rocketmq5()
+    root = tmp_path / "store"
+    root.mkdir()
+    with rocketmq5_serving(root, tmp_path, timerWheelEnable="false", **ROWS) as address:
+        client = RemotingClient(address)
+        make_topic(client, "batched", "+queue.type=BatchCQ")
+        send_batches(client, *BATCHES)
+        send(client, "batched", 0, b"single")
+        found = shown(records_of(client, "batched"))
+        client.close()
+    assert take_over(conf_of(root, tmp_path), tmp_path) == 0
+    with closing(StoreView(root)) as view:
+        taken = [(one.queue_offset, bytes(one.message.body)) for one in view.messages("batched")]
+
+    batches = [
+        b"%d.%d" % (number, one) for number, count in enumerate(BATCHES) for one in range(count)
+    ]
+    assert taken == list(enumerate([*batches, b"single"]))
+    assert [offset for offset, *_ in found] == [sum(BATCHES)]

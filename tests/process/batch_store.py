@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,12 @@ class Stored(NamedTuple):
 
 
 def write_batch_store(
-    root: Path, *, records: int = 300, body: int = 3_000, ahead: int = 0
+    root: Path,
+    *,
+    records: int = 300,
+    body: int = 3_000,
+    ahead: int = 0,
+    file_size: int = FILE_SIZE,
 ) -> list[Stored]:
     """Write log and table; the messages of queue 0 of the topic, by offset.
 
@@ -39,7 +45,7 @@ def write_batch_store(
     found: list[Stored] = []
     log, plain = bytearray(), ahead
     for number in range(ahead):
-        log = _with(log, 0, "orders", number, body=b"order %d" % number)
+        log = _with(log, file_size, 0, "orders", number, body=b"order %d" % number)
     for number in range(records):
         count = chance.randrange(6)
         offset, items = len(found), []
@@ -51,20 +57,20 @@ def write_batch_store(
             items.append(BatchItem(0, content, said.encode()))
         inner = f"INNER_NUM\x01{count}\x02INNER_BASE\x01{offset}\x02".encode()
         log = _with(
-            log, number, TOPIC, offset,
+            log, file_size, number, TOPIC, offset,
             body=encode_batch(items) if count else items[0].body,
             properties=inner if count else items[0].properties,
             sys_flag=NEED_UNWRAP | INNER_BATCH if count else 0,
         )  # fmt: skip
         if number % 10 == 0:
-            log = _with(log, number, "orders", plain, body=b"order %d" % plain)
+            log = _with(log, file_size, number, "orders", plain, body=b"order %d" % plain)
             plain += 1
     for folder in ("commitlog", "config"):
         (root / folder).mkdir(parents=True)
-    log = log.ljust(-(-len(log) // FILE_SIZE) * FILE_SIZE, b"\0")
-    for start in range(0, len(log), FILE_SIZE):
+    log = log.ljust(-(-len(log) // file_size) * file_size, b"\0")
+    for start in range(0, len(log), file_size):
         path = root / "commitlog" / f"{start:020d}"
-        path.write_bytes(log[start : start + FILE_SIZE])
+        path.write_bytes(log[start : start + file_size])
     rows = {
         name: {
             "topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
@@ -80,8 +86,8 @@ def write_batch_store(
 
 
 def _with(
-    log: bytearray, number: int, topic: str, offset: int, *, body: bytes | memoryview,
-    properties: bytes = b"", sys_flag: int = 0,
+    log: bytearray, file_size: int, number: int, topic: str, offset: int, *,
+    body: bytes | memoryview, properties: bytes = b"", sys_flag: int = 0,
 ) -> bytearray:  # fmt: skip
     message = Message(
         topic=topic, queue_id=0, body=body, properties=properties, queue_offset=offset,
@@ -89,10 +95,10 @@ def _with(
         store_timestamp=_NOW_MS + number, store_host=_HOST,
     )  # fmt: skip
     record = encode_message(message)
-    left = FILE_SIZE - len(log) % FILE_SIZE
+    left = file_size - len(log) % file_size
     if len(record) + 8 > left:
-        log += (left.to_bytes(4, "big") + _BLANK.to_bytes(4, "big")).ljust(left, b"\0")
-        return _with(log, number, topic, offset, body=body, properties=properties,
-                     sys_flag=sys_flag)  # fmt: skip
+        blank = left.to_bytes(4, "big") + _BLANK.to_bytes(4, "big")
+        log += blank.ljust(left, b"\0")
+        record = encode_message(replace(message, physical_offset=len(log)))
     log += record
     return log

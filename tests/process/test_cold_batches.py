@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +21,7 @@ from ledgermq.cli.main import main
 from ledgermq.client import Consumer, MessageFilter
 from ledgermq.formats.records.message import INNER_BATCH
 from ledgermq.ipc.cursor_page import CursorPage
+from ledgermq.model.errors import LedgerError
 from ledgermq.model.exit_status import EXIT_CONFIG
 from ledgermq.pipeline.columns.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.columns.row_filter import RowFilter
@@ -33,12 +36,20 @@ from tests.process.group_nodes import Member, free_port
 from tests.process.remoting_client import RemotingClient
 from tests.process.remoting_steps import beat, messages_of, offset_fields, pull_fields
 from tests.process.test_cold_reads import seal
+from tests.process.test_damaged_rocketmq_5 import (
+    PARTS_OF_BATCHES,
+    SEED,
+    archive_batches,
+    damage,
+    in_time,
+)
 from tests.process.test_delivery import received
 from tests.process.test_retention import set_retention
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
+DRAWS = 40
 STORE = {
     "log": "commitlog",
     "mapped_file_size_commit_log": FILE_SIZE,
@@ -98,17 +109,17 @@ def rows_of(source: RowSource) -> list[Stored]:
     found: list[Stored] = []
     with closing(source):
         range_ = source.bounds([(TOPIC, 0)])[TOPIC, 0]
-        for part in source.plan([range_], split_bytes=1 << 20, splits_min=3):
+        ranges = [range_] if range_.first < range_.end else []
+        for part in source.plan(ranges, split_bytes=1 << 20, splits_min=3) if ranges else ():
             read = source.read(part, fail_on_data_loss=True)
             for batch in batches_of(read, columns, RowFilter(), inflate=True):
-                rows = batch.to_pylist()
-                assert all(row["crcOk"] for row in rows)
                 found += [
                     Stored(
                         row["queueOffset"], row["body"], row["tags"],
-                        dict(row["properties"])["number"],
+                        dict(row["properties"]).get("number", ""),
                     )
-                    for row in rows
+                    for row in batch.to_pylist()
+                    if row["crcOk"]
                 ]  # fmt: skip
     return sorted(found)
 
@@ -243,3 +254,23 @@ def test_a_directory_is_read_by_its_queues_by_several_replicas_and_without_queue
     assert rows_of(StoreSource(roots[1])) == stored
     assert rows_of(ReplicaSource(roots[:2])) == stored
     assert walked == [one[:2] for one in stored]
+
+
+def test_damaged_directories_are_read_or_told(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    archive_batches(tmp_path / "whole")
+    outcomes = set[str]()
+    for number in range(DRAWS):
+        root = tmp_path / f"damaged-{number}"
+        shutil.copytree(tmp_path / "whole", root)
+        done = damage(root, chance, PARTS_OF_BATCHES)
+        for make in (lambda root=root: StoreSource(root), lambda root=root: ReplicaSource([root])):
+            try:
+                with in_time():
+                    source = make()
+                    outcomes.add(f"{len(rows_of(source)) > 0}")
+            except LedgerError as error:
+                outcomes.add(type(error).__name__)
+                assert error.details or error.message, done
+
+    assert {"True", "CorruptLogError"} <= outcomes

@@ -17,6 +17,7 @@ from ledgermq.formats.records.message import MAGICS, SIZE_AND_MAGIC
 from ledgermq.formats.store_markers import COMMITLOG_BLANK_MAGIC
 from ledgermq.model.exit_status import EXIT_BUG
 from tests.conftest import Golden
+from tests.process.batch_store import write_batch_store
 from tests.process.conftest import Node, wait_until
 from tests.process.node_start import SERVE
 from tests.process.test_rocketmq_5_store import STORE, content
@@ -29,8 +30,11 @@ STARTS = 12
 COMMAND_S = 60
 DAMAGES_MAX = 3
 STRETCH_MAX = 5_000
-ROCKETMQ_5 = ("p551", "p551v2k", "d551-n0", "r551rocks", "controller")
+BATCHES = "batches"
+ROCKETMQ_5 = ("p551", "p551v2k", "d551-n0", "r551rocks", "controller", BATCHES)
 PARTS = ("commitlog", "dledger-n0", "consumequeue", "index", "config", "timerlog", "")
+PARTS_OF_BATCHES = (*PARTS, *(3 * ["batchconsumequeue"]))
+FILE_SIZE = 1_048_576
 EPOCHS = b"2\n0\n1-0\n4-100000\n"
 
 
@@ -106,11 +110,21 @@ def in_time() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def archive_batches(target: Path) -> None:
+    """A store with a batch topic that nobody but RocketMQ has had."""
+    write_batch_store(target, records=40, file_size=FILE_SIZE)
+    assert main(["store", "rebuild", str(target)]) == 0
+    shutil.rmtree(target / "ledgermq")
+
+
 def archive(golden: Golden, name: str, target: Path) -> None:
-    """A copy of a store; that of a controller is a plain one with epochs.
+    """A copy of a store; that of a controller is a plain one with epochs, that of batches is made.
 
     The wheel repeats what the log has, nobody reads it, and it is as large as a hundred stores.
     """
+    if name == BATCHES:
+        archive_batches(target)
+        return
     given = golden("p551" if name == "controller" else name)
     subprocess.run(["cp", "-a", "--sparse=always", str(given), str(target)], check=True)
     wheel = target / "timerwheel"
@@ -128,7 +142,7 @@ def test_commands_say_what_is_wrong_and_change_nothing(
 ) -> None:  # fmt: skip
     chance, node, conf = random.Random(SEED), make_node(), tmp_path / "broker.conf"
     node.configure(store={**STORE, **({"log": "dledger"} if name.startswith("d551") else {})})
-    rows = {"storePathRootDir": node.root, "mappedFileSizeCommitLog": 1_048_576}
+    rows = {"storePathRootDir": node.root, "mappedFileSizeCommitLog": FILE_SIZE}
     if name.startswith("d551"):
         rows |= {"enableDLegerCommitLog": "true", "dLegerGroup": "oracle", "dLegerSelfId": "n0"}
         rows |= {"dLegerPeers": "n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913"}
@@ -136,7 +150,7 @@ def test_commands_say_what_is_wrong_and_change_nothing(
     for number in range(DRAWS):
         shutil.rmtree(node.root, ignore_errors=True)
         archive(golden, name, node.root)
-        done = damage(node.root, chance)
+        done = damage(node.root, chance, PARTS_OF_BATCHES if name == BATCHES else PARTS)
         before = marks(node.root)
         for words in (
             ["migrate", "check", str(conf)],
@@ -171,7 +185,7 @@ def lacking(root: Path, records: dict[int, bytes]) -> list[int]:
     files = {int(path.name): path.read_bytes() for path in (root / "commitlog").iterdir()}
     missing = []
     for position, record in records.items():
-        start = position - position % STORE["mapped_file_size_commit_log"]  # type: ignore[operator]
+        start = position - position % FILE_SIZE
         at = position - start
         if files.get(start, b"")[at : at + len(record)] != record:
             missing.append(position)
@@ -179,16 +193,17 @@ def lacking(root: Path, records: dict[int, bytes]) -> list[int]:
 
 
 @pytest.mark.long(but=0)
-@pytest.mark.parametrize("name", ["p551", "p551v2k"])
+@pytest.mark.parametrize("name", ["p551", "p551v2k", BATCHES])
 def test_a_node_starts_or_says_why_not_and_cuts_nothing_that_is_whole(
-    name: str, golden: Golden, make_node: Callable[[], Node]
+    name: str, golden: Golden, make_node: Callable[[], Node], tmp_path: Path
 ) -> None:
-    chance, records = random.Random(SEED), whole_records(golden(name))
+    archive(golden, name, tmp_path / "whole")
+    chance, records = random.Random(SEED), whole_records(tmp_path / "whole")
     for number in range(STARTS):
         node = make_node()
         archive(golden, name, node.root)
         node.configure(store=STORE)
-        done = damage(node.root, chance)
+        done = damage(node.root, chance, PARTS_OF_BATCHES if name == BATCHES else PARTS)
         lost = lacking(node.root, records)
         before = content(node.root / "commitlog")
         node.launch([*SERVE, str(node.config)])

@@ -148,6 +148,13 @@ def numbers_in(record: memoryview) -> Numbers:
     return Numbers(POSITION.unpack_from(record, QUEUE_OFFSET_AT)[0], 1)
 
 
+def numbers_of(message: Message) -> Numbers:
+    """The same of a decoded record."""
+    if not message.sys_flag & INNER_BATCH:
+        return Numbers(message.queue_offset, 1)
+    return batch_numbers(message.parsed_properties(), message.queue_offset)
+
+
 def _items(body: memoryview) -> list[tuple[int, bytes, bytes]]:
     """Flag, body and properties of each item.
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from ledgermq.conversion.stream.log_facts import facts_of
 from ledgermq.formats.records.inner_batch import is_batch, single_records
+from ledgermq.formats.records.message import INNER_BATCH
 from ledgermq.model.errors import CorruptLogError, MessageUnknownError
 from ledgermq.pipeline.pieces.key_filter import filter_of, keys_of, may_have
 from ledgermq.pipeline.pieces.log_columns import LOG_COLUMNS, PIECE_SCHEMA, log_bytes, milliseconds
@@ -462,18 +463,20 @@ class PieceFile:
 
 
 def rows_of(table: pa.Table, run: SealedRun, offset: int, end: int | None = None) -> pa.Table:
-    """Those rows of a group that are of a run, from a queue offset of it on, and the one before
-    where it may have that message among others.
+    """Those rows of a group that are of a run, from a queue offset of it on; the one before, too,
+    where it has several messages.
 
     Args:
-        table: with ``queueOffset`` at least.
+        table: with ``queueOffset`` and ``sysFlag`` at least.
         end: queue offset before which they are; None: to the run's end.
     """
     first, last = offset - run.offset, run.rows if end is None else end - run.offset
     if run.span:
         offsets = table.column("queueOffset").slice(run.row, run.rows).to_numpy()
-        last = int(np.searchsorted(offsets, run.end if end is None else end))
-        first = max(0, int(np.searchsorted(offsets, offset, "right")) - 1)
+        first, last = np.searchsorted(offsets, (offset, run.end if end is None else end)).tolist()
+        if first and (first == len(offsets) or offsets[first] > offset):
+            flags = table.column("sysFlag")[run.row + first - 1].as_py()
+            first -= bool(flags & INNER_BATCH)
     return table.slice(run.row + first, max(0, min(last, run.rows) - first))
 
 

@@ -30,7 +30,7 @@ from ledgermq.formats.batch_unit import BATCH_TAGS
 from ledgermq.formats.head_field import HeadField
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import whole_records
-from ledgermq.formats.records.message import HEAD_SIZE, decode_message
+from ledgermq.formats.records.message import HEAD_SIZE, Message, decode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
 from ledgermq.pipeline.columns.arrow_slices import Integers
 from ledgermq.pipeline.columns.queued_records import QueuedRecords, each_message
@@ -40,13 +40,12 @@ from ledgermq.pipeline.source.data_loss import report_loss
 from ledgermq.pipeline.source.file_source import BATCH_BYTES, BATCH_ROWS, FileSource, Loaded, steady
 from ledgermq.pipeline.source.store_source import (
     StoreSource,
-    batch_units_end,
     points_to,
     queues_in,
 )
 from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.log_family import LogFile, LogFolder
-from ledgermq.store.queues.batch_queue_reader import queue_reader
+from ledgermq.store.queues.batch_queue_reader import queue_reader, recount_of
 from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import log_in, names_in
@@ -148,6 +147,7 @@ class Replica:
         self.log = LooseLog(root, self_id=None)
         self._readers: dict[Queue, QueueReader | None] = {}
         self.of_batches = self._batch_topics()
+        self._recount = recount_of(root, self._record_at) if self.of_batches else None
         self._dispatched_end = 0
         self._committed: tuple[object, int] | None = None
 
@@ -214,8 +214,6 @@ class Replica:
         if reader is None:
             return 0, 0
         try:
-            if queue[0] in self.of_batches:
-                log_end = min(log_end, batch_units_end(self.root))
             first, end = reader.bounds(log_end, log_first=log_first)
             last = reader.units(end - 1, 1) if first < end else ()
         except VanishedError:
@@ -295,7 +293,12 @@ class Replica:
         if queue not in self._readers:
             try:
                 self._readers[queue] = queue_reader(
-                    self._queues, *queue, file_size=None, of_batches=self.of_batches, fills=True
+                    self._queues,
+                    *queue,
+                    file_size=None,
+                    of_batches=self.of_batches,
+                    fills=True,
+                    recount=self._recount,
                 )
             except LedgerError as error:
                 self._give_up(queue, error)
@@ -304,6 +307,14 @@ class Replica:
     def _give_up(self, queue: Queue, error: LedgerError) -> None:
         self._readers[queue] = None
         self.log.tell(self._queues / queue[0] / str(queue[1]), error)
+
+    def _record_at(self, position: int, size: int) -> Message:
+        """The record at a position of this replica, whose body need not be whole."""
+        file = self.log.file_at(position)
+        view = None if file is None else self.log.view(file)
+        if file is None or view is None:
+            raise CorruptLogError("no file of the log has it", position=position)
+        return decode_message(view, position - file.start, check_crc=False, file=str(file.path))
 
     def _batch_topics(self) -> frozenset[str]:
         try:

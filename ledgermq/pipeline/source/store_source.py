@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from ledgermq.formats.arrays import Units
 from ledgermq.formats.batch_unit import BATCH_FOLDER, BATCH_TAGS
 from ledgermq.formats.kernels.kernel import ScanStatus, scan_entries
-from ledgermq.formats.records.message import MAGICS
+from ledgermq.formats.records.message import MAGICS, Message
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.pipeline.columns.queued_records import QueuedRecords, each_message
 from ledgermq.pipeline.columns.record_columns import RecordBlock
@@ -25,15 +24,11 @@ from ledgermq.store.files.mapped_files import VanishedError
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.origin import refuse_hidden_queues
 from ledgermq.store.queues import dispatch_checkpoint
-from ledgermq.store.queues.batch_queue_reader import queue_reader
+from ledgermq.store.queues.batch_queue_reader import queue_reader, recount_of
 from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.derived_files import own_path
 from ledgermq.store.queues.queue_reader import QueueReader
 from ledgermq.store.store_directory import open_directory
-
-logger = logging.getLogger(__name__)
-
-ANY_POSITION = 1 << 62
 
 _HEAD = Struct(">iI12xqq")
 """Head of a message: size, magic, queue offset, physical offset."""
@@ -57,6 +52,7 @@ class StoreSource(FileSource):
         self.directory = open_directory(root, self_id=self_id)
         self.log = steady(lambda: LogReader(self.directory))
         self._of_batches = batch_topics(root)
+        self._recount = recount_of(root, self._record_at) if self._of_batches else None
         self._readers: dict[Queue, QueueReader] = {}
 
     def refresh(self) -> None:
@@ -66,6 +62,7 @@ class StoreSource(FileSource):
             # Their queues are elsewhere, with other units.
             self._of_batches = of_batches
             self._readers.clear()
+            self._recount = recount_of(self.directory.root, self._record_at)
         for reader in self._readers.values():
             reader.refresh()
 
@@ -101,7 +98,10 @@ class StoreSource(FileSource):
         return None if saved is None else Queued(str(self.directory.root), saved.position)
 
     def store_time_at(self, position: int, size: int) -> int:
-        return self.log.message_at(position, size, check_crc=False).store_timestamp
+        return self._record_at(position, size).store_timestamp
+
+    def _record_at(self, position: int, size: int) -> Message:
+        return self.log.message_at(position, size, check_crc=False)
 
     def read(
         self, ranges: Sequence[MessageRange], *, fail_on_data_loss: bool
@@ -189,8 +189,6 @@ class StoreSource(FileSource):
     def _bounds(self, queue: Queue) -> MessageRange:
         reader = self._reader(queue)
         log_end = max(part.files.end for part in self.log.parts)
-        if self.has_batches(queue[0]):
-            log_end = min(log_end, batch_units_end(self.directory.root))
         first, end = reader.bounds(log_end, log_first=self.log.first)
         if end > first and not self._is_whole(reader, queue, end - 1):
             # A copy in use, or a crash: units of messages that the log does not have.
@@ -220,6 +218,7 @@ class StoreSource(FileSource):
                 file_size=self.directory.queue_file_size,
                 of_batches=self._of_batches,
                 fills=True,
+                recount=self._recount,
             )
             self._readers[queue] = reader
         return reader
@@ -251,25 +250,6 @@ def queues_in(root: Path, of_batches: frozenset[str]) -> list[Queue]:
             "queues not read", errno=error.errno, directory=str(root), reason=error.strerror
         ) from error
     return sorted(found)
-
-
-def batch_units_end(root: Path) -> int:
-    """Position up to which units of batches say how many messages there are: those that RocketMQ's
-    DLedger broker has put do not, and the first start of a node puts others in their place.
-
-    Raises:
-        StorageError: the folders cannot be read.
-    """
-    if not any(root.glob("dledger-*")):
-        return ANY_POSITION
-    saved = dispatch_checkpoint.read(own_path(root))
-    if saved is None:
-        logger.warning(
-            "batches of RocketMQ's DLedger broker are not read before a node has begun on the"
-            " store: %s",
-            root,
-        )
-    return 0 if saved is None else saved.position
 
 
 def points_to(view: memoryview, *, queue_offset: int, position: int, size: int) -> bool:

@@ -23,14 +23,15 @@ from pathlib import Path
 import numpy as np
 
 from ledgermq.formats.arrays import BATCH_UNIT, UNIT
-from ledgermq.formats.batch_unit import BATCH_FILE_SIZE, BATCH_FOLDER, Numbers, batch_numbers
+from ledgermq.formats.batch_unit import BATCH_FILE_SIZE, BATCH_FOLDER, Numbers
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
 from ledgermq.formats.findings import FROM_PEER, Finding, Severity
 from ledgermq.formats.index_file import IndexHeader, IndexLayout, fresh_header
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.formats.queue_unit import UNIT_SIZE
-from ledgermq.formats.records.message import INNER_BATCH, Message, decode_message
+from ledgermq.formats.records.inner_batch import numbers_of
+from ledgermq.formats.records.message import Message, decode_message
 from ledgermq.formats.records.properties import TAGS
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.delay_levels import delay_levels_ms
@@ -85,7 +86,7 @@ from ledgermq.store.queues.queue_end import (
     find_end,
     read_units,
 )
-from ledgermq.store.queues.queue_files import found_file_size
+from ledgermq.store.queues.queue_files import FILE_SIZE, found_batch_file_size
 from ledgermq.store.recovery import log_checkpoint
 from ledgermq.store.store_directory import dledger_folder, log_in, names_in, open_directory
 
@@ -228,7 +229,7 @@ def check_batches(
         StorageError: a file cannot be read.
     """
     folder = root / BATCH_FOLDER
-    file_size = found_file_size(folder) or BATCH_FILE_SIZE
+    file_size = found_batch_file_size(root) or BATCH_FILE_SIZE
     for directory in queue_folders(folder):
         name = directory.parent.name, int(directory.name)
         try:
@@ -257,7 +258,7 @@ def _check(queue: QueueEnd, log: LogReader, name: tuple[str, int]) -> None:
                     continue
                 message = log.message_at(position, size, check_crc=False)
                 numbers = Numbers(int(unit["base"]), int(unit["count"]))
-                found = _numbers(message)
+                found = numbers_of(message)
                 # RocketMQ's DLedger broker counts one message in each record.
                 is_right = numbers in {found, found._replace(messages=1)}
                 if (message.topic, message.queue_id) != name or not is_right:
@@ -266,12 +267,6 @@ def _check(queue: QueueEnd, log: LogReader, name: tuple[str, int]) -> None:
                         position=position,
                         **numbers._asdict(),
                     )
-
-
-def _numbers(message: Message) -> Numbers:
-    if message.sys_flag & INNER_BATCH:
-        return batch_numbers(message.parsed_properties(), message.queue_offset)
-    return Numbers(message.queue_offset, 1)
 
 
 _ALL = 1 << 62
@@ -452,8 +447,9 @@ class _Check:
             self._note(str(path.relative_to(self._root)), "neither a topic nor a queue")
         if not self._queue_file_size:
             sizes = [size_of(path) for path in queue_files(root)]
-            known = [size for size in sizes if size]
-            self._queue_file_size = max(known, key=known.count) if known else 0
+            # Others are of files that somebody has cut.
+            known = [size for size in sizes if size and size % UNIT_SIZE == 0] or [FILE_SIZE]
+            self._queue_file_size = max(known, key=known.count) if sizes else 0
         return found
 
     def _required_end(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ledgermq.formats.arrays import BATCH_UNIT, I64, UNIT, Units
 from ledgermq.formats.batch_unit import BASE_END, BATCH_FOLDER, BATCH_TAGS
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.formats.records.inner_batch import numbers_of
+from ledgermq.formats.records.message import Message
+from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.store.queues import dispatch_checkpoint
+from ledgermq.store.queues.derived_files import own_path
 from ledgermq.store.queues.queue_reader import QueueReader, StoreTimeOf
 
 _GONE = -1
@@ -20,6 +25,49 @@ _NO_MESSAGE = 0
 """Code of tags there."""
 
 
+class Recount(NamedTuple):
+    """RocketMQ's DLedger broker puts units that count one message in each record, and the first
+    start of a node puts others in their place.
+
+    Attributes:
+        behind: position from which on units may be such.
+        messages_at: messages of the record at a position and of a size; 1 where none is whole.
+    """
+
+    behind: int
+    messages_at: Callable[[int, int], int]
+
+
+MessageAt = Callable[[int, int], Message]
+
+
+def recount_of(root: Path, message_at: MessageAt) -> Recount | None:
+    """What units of the store in ``root`` are to be counted anew; None: none.
+
+    Args:
+        message_at: the record at a position and of a size, whose body need not be whole.
+
+    Raises:
+        StorageError: the folders cannot be read.
+    """
+    try:
+        if not any(root.glob("dledger-*")):
+            return None
+    except OSError as error:
+        raise StorageError("folder not listed", errno=error.errno, folder=str(root)) from error
+    saved = dispatch_checkpoint.read(own_path(root))
+
+    def messages_at(position: int, size: int) -> int:
+        try:
+            message = message_at(position, size)
+        except CorruptLogError:
+            # Whoever reads it is told.
+            return 1
+        return numbers_of(message).messages
+
+    return Recount(0 if saved is None else saved.position, messages_at)
+
+
 class BatchQueueReader(QueueReader):
     """The messages of the queue in ``directory``, which need not exist yet.
 
@@ -27,18 +75,22 @@ class BatchQueueReader(QueueReader):
     its messages they are (``BATCH_TAGS``). An offset that no message has is before the log.
     """
 
-    def __init__(self, directory: Path, *, fills: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *, fills: bool = False, recount: Recount | None = None
+    ) -> None:
         """Look at the queue's files; no unit is read yet.
 
         Args:
             fills: an offset that no message has is at the place of the message before, so that
                 places ascend; ``are_messages`` tells them apart.
+            recount: of units that may say too few messages; None: there are none.
 
         Raises:
             CorruptLogError: as ``QueueReader``.
         """
         super().__init__(directory, file_size=None, unit=BATCH_UNIT)
         self._fills = fills
+        self._recount = recount
 
     def bounds(self, log_end: int, *, log_first: int = 0) -> tuple[int, int]:
         """Queue offsets of the first message and behind the last one; equal when there is none."""
@@ -46,7 +98,15 @@ class BatchQueueReader(QueueReader):
         if high == self._file_first:
             return 0, 0
         _, end = self._numbers_of(high - 1)
-        return (self._numbers_of(low)[0] if low < high else end), end
+        first = self._numbers_of(low)[0] if low < high else end
+        if first > end:
+            raise CorruptLogError(
+                "units of a queue of batches do not ascend: ledgermq store rebuild",
+                directory=str(self.files.directory),
+                first=first,
+                end=end,
+            )
+        return first, end
 
     def units(self, first: int, count: int) -> Units:
         """The units of the messages from queue offset ``first`` on, ``count`` of them or as many as
@@ -62,7 +122,7 @@ class BatchQueueReader(QueueReader):
             else:
                 high = middle
         # Each has one message at least.
-        found = super().units(max(low - 1, self._file_first), len(offsets) + 1)
+        found = self._counted(max(low - 1, self._file_first), len(offsets) + 1)
         if not len(offsets):
             return np.empty(0, UNIT)
         return _spread(found, offsets, fills=self._fills)
@@ -87,13 +147,27 @@ class BatchQueueReader(QueueReader):
                 high = middle
         return self._numbers_of(min(low, self._max - 1))[0]
 
+    def _counted(self, number: int, count: int) -> Units:
+        """The units themselves, each with as many messages as its record has."""
+        found = super().units(number, count)
+        if self._recount is None:
+            return found
+        rows = np.flatnonzero(found["position"] >= self._recount.behind)
+        if not len(rows):
+            return found
+        found = found.copy()
+        for row in rows.tolist():
+            position, size = int(found["position"][row]), int(found["size"][row])
+            found["count"][row] = self._recount.messages_at(position, size)
+        return found
+
     def _numbers_of(self, number: int) -> tuple[int, int]:
         """Queue offsets of the first message of a unit, and behind its last one.
 
         Raises:
             CorruptLogError: no unit has such numbers; names folder, unit and numbers.
         """
-        unit = super().units(number, 1)
+        unit = self._counted(number, 1)
         base, count = int(unit["base"][0]), int(unit["count"][0])
         if not 0 <= base < BASE_END or count <= 0:
             raise CorruptLogError(
@@ -136,18 +210,19 @@ def queue_reader(
     file_size: int | None,
     of_batches: Collection[str],
     fills: bool = False,
+    recount: Recount | None = None,
 ) -> QueueReader:
     """The reader of a queue of either kind.
 
     Args:
         queues: ``consumequeue/``.
         of_batches: topics whose queues are of batches.
-        fills: as ``BatchQueueReader`` takes it.
+        fills, recount: as ``BatchQueueReader`` takes them.
 
     Raises:
         CorruptLogError: as ``QueueReader``.
     """
     if topic in of_batches:
         folder = queues.parent / BATCH_FOLDER / topic / str(queue_id)
-        return BatchQueueReader(folder, fills=fills)
+        return BatchQueueReader(folder, fills=fills, recount=recount)
     return QueueReader(queues / topic / str(queue_id), file_size=file_size)

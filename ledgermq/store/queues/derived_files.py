@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexLayout
 from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.ids import Position
@@ -31,7 +30,12 @@ from ledgermq.store.log_family import LogFamily
 from ledgermq.store.queues import dispatch_checkpoint
 from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.dispatch_checkpoint import INDEX_NOT_KEPT, DispatchCheckpoint
-from ledgermq.store.queues.queue_files import FILE_SIZE, QueueFiles, found_file_size
+from ledgermq.store.queues.queue_files import (
+    FILE_SIZE,
+    QueueFiles,
+    found_batch_file_size,
+    found_file_size,
+)
 from ledgermq.store.queues.unsure_queues import UnsureQueues
 
 logger = logging.getLogger(__name__)
@@ -130,7 +134,7 @@ def load_derived_files(
     queues = QueueFiles(
         root / "consumequeue",
         batch_topics=batch_topics(batches_of),
-        batch_file_size=found_file_size(batches_of / BATCH_FOLDER),
+        batch_file_size=found_batch_file_size(batches_of),
         file_size=store.mapped_file_size_consume_queue
         or found_file_size(root / "consumequeue")
         or FILE_SIZE,

@@ -11,7 +11,7 @@ from ledgermq.model.errors import CorruptLogError
 from ledgermq.store.files.file_names import is_topic_name, queue_folders
 from ledgermq.store.queues.queue_end import end_below
 from ledgermq.store.queues.queue_ends import Queue, QueueEnds, ends_path, read_queue_ends
-from ledgermq.store.queues.queue_files import found_file_size
+from ledgermq.store.queues.queue_files import found_batch_file_size
 
 
 def known_queue_ends(
@@ -55,7 +55,7 @@ def ends_in_queues(queues: Path, file_size: int, *, position: int) -> QueueEnds:
     """
     ends: dict[Queue, int] = {}
     of_batches = queues.parent / BATCH_FOLDER
-    batch_size = found_file_size(of_batches) or BATCH_FILE_SIZE
+    batch_size = found_batch_file_size(queues.parent) or BATCH_FILE_SIZE
     for folder in (*queue_folders(queues), *queue_folders(of_batches)):
         if not is_topic_name(folder.parent.name):
             continue

@@ -19,7 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ledgermq.formats.arrays import BATCH_UNIT, UNIT, Units
-from ledgermq.formats.batch_unit import BATCH_FILE_SIZE, BATCH_FOLDER, NOT_COMPACTED, Numbers
+from ledgermq.formats.batch_unit import (
+    BATCH_FILE_SIZE,
+    BATCH_FOLDER,
+    BATCH_UNIT_SIZE,
+    NOT_COMPACTED,
+    Numbers,
+)
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.store.files.descriptor_cache import DescriptorCache, descriptors_allowed, write_fully
@@ -55,14 +61,21 @@ _READERS = 8
 _QUEUES_A_SIGN = 256
 
 
-def found_file_size(root: Path) -> int | None:
-    """Size that most queue files below ``root`` have, None when there are none."""
+def found_file_size(root: Path, unit_size: int = UNIT_SIZE) -> int | None:
+    """Size that most queue files below ``root`` have, None when there are none. One that does not
+    hold whole units is of a damaged file.
+    """
     sizes: Counter[int] = Counter()
     for directory in islice(queue_folders(root), _SAMPLED_QUEUES):
         sizes.update((directory / name).stat().st_size for name in own_names(directory))
     # A file that is just being made has no bytes yet.
-    del sizes[0]
-    return max(sizes, key=lambda size: (sizes[size], size), default=None)
+    whole = [size for size in sizes if size and size % unit_size == 0]
+    return max(whole, key=lambda size: (sizes[size], size), default=None)
+
+
+def found_batch_file_size(root: Path) -> int | None:
+    """The same of queues of batches of the store in ``root``."""
+    return found_file_size(root / BATCH_FOLDER, BATCH_UNIT_SIZE)
 
 
 class QueueFiles:
@@ -118,7 +131,7 @@ class QueueFiles:
         self.file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
         self.batch_topics = frozenset(map(os.fsencode, batch_topics))
         self._batch_root = root.parent / BATCH_FOLDER
-        found = found_file_size(self._batch_root)
+        found = found_batch_file_size(root.parent)
         self._batch_file_size = batch_file_size or found or BATCH_FILE_SIZE
         self.gaps = 0
         self.dirty_files: set[str] = set()

@@ -29,7 +29,7 @@ from ledgermq.model.ids import Position, QueueId, QueueOffset
 from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.store.queues.queue_end import end_below
 from ledgermq.store.queues.queue_ends import Queue
-from ledgermq.store.queues.queue_files import found_file_size
+from ledgermq.store.queues.queue_files import found_batch_file_size, found_file_size
 
 _TABLE = 4 * SCAN_ROWS
 
@@ -161,7 +161,7 @@ class QueueOffsets:
             return 0
         if topic in self._batch_topics:
             root = self._directory.parent / BATCH_FOLDER
-            size = found_file_size(root)
+            size = found_batch_file_size(self._directory.parent)
             folder = root / os.fsdecode(topic) / str(queue_id)
             return 0 if size is None else end_below(folder, size, self._log_end, BATCH_UNIT)
         self._file_size = self._file_size or found_file_size(self._directory)

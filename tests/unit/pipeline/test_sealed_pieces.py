@@ -337,7 +337,7 @@ def test_a_later_version_is_not_read() -> None:
     content = bytes_of(some_log(3))
     end = PieceFile(Memory(content)).end
     table = content[end.table.at :]
-    fields = (4, 0, 0, end.footer.size, end.plain_size, end.footer.crc, len(table))
+    fields = (5, 0, 0, end.footer.size, end.plain_size, end.footer.crc, len(table))
     trailer = piece_footer._TRAILER.pack(*fields, zlib.crc32(table), 0, bytes(4), b"LMQSEAL1")
     own = piece_footer._trailer_sum(trailer)
     trailer = piece_footer._TRAILER.pack(*fields, zlib.crc32(table), own, bytes(4), b"LMQSEAL1")

@@ -24,7 +24,7 @@ from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Position, QueueId
 from ledgermq.repair.rebuild import rebuild
-from ledgermq.store.queues.batch_queue_reader import BatchQueueReader
+from ledgermq.store.queues.batch_queue_reader import BatchQueueReader, Recount
 from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.queues.known_ends import ends_in_queues
@@ -270,3 +270,27 @@ def test_a_plain_queue_of_such_a_topic_is_kept_aside(root: Path) -> None:
     build(root)[0].close()
 
     assert not plain.exists()
+
+
+def test_units_of_a_dledger_broker_have_as_many_messages_as_their_records(root: Path) -> None:
+    """It says one in each, and the last one's end is told by no other unit."""
+    build(root)[0].close()
+    units = np.frombuffer(queue_file(root).read_bytes(), BATCH_UNIT).copy()
+    counts = [count or 1 for _, count in ROWS]
+    places = units["position"][: len(ROWS)].tolist()
+    assert units["count"][: len(ROWS)].tolist() == counts
+    units["count"][: len(ROWS)] = 1
+    queue_file(root).write_bytes(units.tobytes())
+    by_place = dict(zip(places, counts, strict=True))
+    folder = queue_file(root).parent
+    # The first start of a node has put the first two anew, which need no look at their records.
+    recount = Recount(places[2], lambda position, _: by_place[position])
+    reader = BatchQueueReader(folder, recount=recount)
+    without = BatchQueueReader(folder)
+
+    assert reader.bounds(len(log())) == (0, sum(counts))
+    assert without.bounds(len(log())) == (0, ROWS[-1][0] + 1)
+    found = reader.units(ROWS[2][0], sum(counts))
+    assert found["position"].tolist() == [
+        place for place, count in list(zip(places, counts, strict=True))[2:] for _ in range(count)
+    ]
