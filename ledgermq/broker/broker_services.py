@@ -96,10 +96,9 @@ class BrokerServices:
         )
         self.notice = WriterNotice(tables, mailbox, log)
         self.slices = SlicedAnswers(clock, contain, mailbox)
-        elsewhere = OtherMembers()
         self.members = members = _members(
-            known, log, elsewhere, self.slices, environment, mailbox=mailbox, counts=counts,
-            contain=contain,
+            known, log, elsewhere := OtherMembers(), self.slices, environment,
+            mailbox=mailbox, counts=counts, contain=contain,
         )  # fmt: skip
         dead_letters = DeadLetterCalls(known, log, moves, settings, mailbox=mailbox, counts=counts)
         self.pulls = PullService.made(
@@ -126,13 +125,10 @@ class BrokerServices:
         lags = GroupLags(tables.offsets, groups.lag)
         for answering in (
             topics,
-            SendTopicCalls(known, rules, log, self.notice),
-            QueueCalls(known),
             groups,
             members,
             OffsetCalls(known, rules, log, members.consuming, counts),
-            PreparedGroups(known, rules, log),
-            *_of_tables(tables, log, self.notice),
+            *_without_turns(known, tables, log, self.notice, environment),
             self.transactions,
             TimerCalls(self.timers, log, find, settings, clock=clock, counts=counts),
             RetryCalls(
@@ -141,7 +137,6 @@ class BrokerServices:
             dead_letters,
             shares,
             SinkCalls(sinks, known, rules),
-            ArchiveCalls(known.store, tables, log, clock),
             cluster,
             DrainCalls(
                 tables, log, self.notice, Unfinished(self.timers, self.delays, self.transactions)
@@ -154,9 +149,8 @@ class BrokerServices:
         self.receipts = _receipts(store, tables, log, receipts, environment)
         own = (*filter(None, (self.receipts,)), features, cluster, log, self.notice, members)
         early = (dead_letters, moves, self.transactions, sinks, shares, *of_five, self.delays)
-        self.listed = Services(
-            (self.pulls, *early, self.timers, *own, self.slices), mailbox, contain
-        )
+        turns = (self.pulls, *early, self.timers, *own, self.slices)
+        self.listed = Services(turns, mailbox, contain)
 
 
 def _receipts(
@@ -179,11 +173,26 @@ def _receipts(
     return made
 
 
-def _of_tables(
-    tables: BrokerTables, log: StateLog, notice: WriterNotice
-) -> tuple[AccessCalls, NameCalls, SchemaCalls]:
-    """Calls about tables that no service looks into."""
-    return AccessCalls(tables, log, notice), NameCalls(tables, log), SchemaCalls(tables, log)
+def _without_turns(
+    known: KnownTopics,
+    tables: BrokerTables,
+    log: StateLog,
+    notice: WriterNotice,
+    environment: Environment,
+) -> tuple[
+    AccessCalls, NameCalls, SchemaCalls, SendTopicCalls, QueueCalls, PreparedGroups, ArchiveCalls
+]:
+    """Calls that no service looks into."""
+    rules = environment.settings.topics
+    return (
+        AccessCalls(tables, log, notice),
+        NameCalls(tables, log),
+        SchemaCalls(tables, log),
+        SendTopicCalls(known, rules, log, notice),
+        QueueCalls(known),
+        PreparedGroups(known, rules, log),
+        ArchiveCalls(known.store, tables, log, environment.clock),
+    )
 
 
 def _members(

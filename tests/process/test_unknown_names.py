@@ -40,6 +40,7 @@ REFUSED = [
     "offset clone biling billing",
     "offset clone billing biling",
     "offset clone billing biling --force",
+    "receipt get nothing 0 0",
     "query id 7F000001136900000000000000000000 --topic nothing",
     "query key nothing k",
     "query offset nothing 0",
