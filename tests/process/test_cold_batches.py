@@ -23,7 +23,6 @@ from ledgermq.formats.records.message import INNER_BATCH
 from ledgermq.ipc.cursor_page import CursorPage
 from ledgermq.model.errors import LedgerError
 from ledgermq.model.exit_status import EXIT_CONFIG
-from ledgermq.pipeline.columns.queued_records import batches_of, walked_batches
 from ledgermq.pipeline.columns.row_filter import RowFilter
 from ledgermq.pipeline.source.piece_source import PieceSource
 from ledgermq.pipeline.source.replica_source import ReplicaSource
@@ -45,6 +44,7 @@ from tests.process.test_damaged_rocketmq_5 import (
 )
 from tests.process.test_delivery import received
 from tests.process.test_retention import set_retention
+from tests.row_batches import batches_of, walked_batches
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
