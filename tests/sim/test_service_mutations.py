@@ -195,12 +195,12 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
 
 # Where each was found last, if not in 0: looked at first, for a search takes a while.
 LIKELY: dict[Callable[[Patch], None], int] = {
-    a_snapshot_does_not_wait_for_what_was_sent_before: 25,
-    a_cancellation_is_forgotten: 1,
-    a_cut_move_is_made_again_from_its_beginning: 13,
+    a_snapshot_does_not_wait_for_what_was_sent_before: 5,
+    a_cancellation_is_forgotten: 0,
+    a_cut_move_is_made_again_from_its_beginning: 7,
     a_batch_that_runs_again_is_taken_again: 17,
     rolled_back_halves_are_committed: 4,
-    a_writer_goes_by_the_topics_that_it_knows: 7,
+    a_writer_goes_by_the_topics_that_it_knows: 0,
     what_is_behind_a_record_that_was_left_out_is_taken_for_new: 12_477_168,
     an_acknowledgement_is_taken_for_a_return: 5,
     invisible_times_are_not_looked_at: 19,
