@@ -241,7 +241,7 @@ LIKELY: dict[Callable[[Patch], None], int] = {
     a_sync_counts_for_what_came_meanwhile: 3,
     a_cut_takes_back_nothing_that_is_durable: 2,
     what_is_recovered_counts_as_synced: 40,
-    entries_go_to_a_writer_that_was_not_heard_of: 54,
+    entries_go_to_a_writer_that_was_not_heard_of: 442,
     durable_is_read_behind_written: 4,
     damaged_nodes_vote_by_their_cut_log: 8,
     damage_is_cut_like_a_torn_tail: 22,
