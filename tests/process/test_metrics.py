@@ -207,9 +207,9 @@ def test_every_series_is_of_the_catalogue_and_has_its_help(node: Node) -> None:
     assert set(helps) <= set(CATALOG)
     assert helps == {name: CATALOG[name].help for name in helps}
     assert kinds == {name: CATALOG[name].kind.value for name in kinds}
-    # What a node that leads, without TLS, other members, a port of gRPC, cold reads and slaves, has
+    # What a node that leads, without TLS, other members, gRPC, cold reads, slaves and receipts, has
     # not to tell.
-    elsewhere = re.compile("member_|^ledgermq_(grpc|cold|slaves)_")
+    elsewhere = re.compile("member_|^ledgermq_(grpc|cold|slaves|receipts)_")
     assert {name for name in set(CATALOG) - set(helps) if not elsewhere.search(name)} <= {
         "ledgermq_not_ready_reason",
         "ledgermq_archive_behind_bytes",
