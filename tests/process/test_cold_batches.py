@@ -256,6 +256,7 @@ def test_a_directory_is_read_by_its_queues_by_several_replicas_and_without_queue
     assert walked == [one[:2] for one in stored]
 
 
+@pytest.mark.long
 def test_damaged_directories_are_read_or_told(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     archive_batches(tmp_path / "whole")
