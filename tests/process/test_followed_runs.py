@@ -154,7 +154,8 @@ def test_a_leaders_death_is_told_by_its_connections(group: Group) -> None:
     heir = group.leader(besides=leader)
 
     told = f"connection to the leader has ended: leader={leader.name}"
-    assert all(member.node.logged(told) for member in followers)
+    # The other one may hear of its heir before it is its turn to say why.
+    wait_until(lambda: all(member.node.logged(told) for member in followers), "both say so")
     assert heir in followers
 
 
