@@ -106,11 +106,6 @@ class PropertyColumns:
 
 _V6 = BORN_HOST_V6 | STORE_HOST_V6
 US_PER_MS = 1_000
-TIME_MS_MAX = 9_000_000_000_000
-"""Latest time of a row, in March 2255; the earliest is as far from 1970. A producer says any number
-for its clock, of which neither a ``datetime`` nor pandas, which counts nanoseconds, makes a time: a
-query that gives rows to Python would end by it."""
-
 _LINE = 8
 """Integers of 64 bits in a line of the processor's cache."""
 
@@ -358,7 +353,7 @@ class RecordColumns:
         return CorruptLogError("record is not whole", **where, offset=offset, field=field)
 
     def _times(self, values: Integers) -> pa.Array:
-        us = pa.array(np.clip(values, -TIME_MS_MAX, TIME_MS_MAX) * US_PER_MS)
+        us = pa.array(values * US_PER_MS)
         return us.cast(ARROW_SCHEMA.field("storeTimestamp").type)
 
     def _entry(self, field: HeadField) -> pa.Array:

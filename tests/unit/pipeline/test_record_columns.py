@@ -158,20 +158,6 @@ def test_rows_without_compressed_bodies_are_one_part() -> None:
     assert [part is rows for part in rows.parts()] == [True]
 
 
-def test_a_clock_that_no_time_has_is_the_first_or_the_last_one() -> None:
-    """A producer says any number; of 33658 neither Python's times nor pandas' know, and what is
-    beyond 64 bits in microseconds became a time that nobody meant.
-    """
-    clocks = [-(2**63), -(10**15), 0, 253_402_300_800_000, 10**15, 2**63 - 1]
-    messages = [dataclasses.replace(PLAIN, born_timestamp=clock) for clock in clocks]
-    batch = RecordColumns(records_of(messages)).batch(["bornTimestamp"])
-
-    years = [row["bornTimestamp"].year for row in batch.to_pylist()]
-    assert years == [1684, 1684, 1970, 2255, 2255, 2255]
-    nanoseconds = batch.column("bornTimestamp").cast(pa.timestamp("ns", tz="UTC"), safe=True)
-    assert len(nanoseconds) == len(clocks)
-
-
 def test_a_turned_byte_of_a_body_is_a_row_whose_crc_is_wrong() -> None:
     records = records_of([PLAIN, PLAIN, PLAIN])
     data = bytearray(records.view)
