@@ -284,6 +284,6 @@ def test_no_death_loses_repeats_or_moves_a_message(run: Run) -> None:
     ]
     assert queued == by_queue
 
-    node.launch([*SERVE, str(node.config)])
+    node.serve()
     assert received(node) == queued
     assert node.stop() == 0
