@@ -40,24 +40,6 @@ trap - EXIT
 node/bin/ledgermq store check store
 """
 
-ON_PYPY = f"""set -e
-cd {HOME}
-pypy3 -m venv pypy
-pypy/bin/pip install --quiet --disable-pip-version-check --find-links wheels "ledgermq==$1"
-node/bin/ledgermq dev --json >dev.json 2>dev.log &
-trap 'kill $! 2>/dev/null || true; wait' EXIT
-until grep --quiet seconds dev.json; do
-    kill -0 $! || {{ cat dev.log; exit 1; }}
-    read -rt 0.1 <> <(:) || true
-done
-address=$(node/bin/python -c 'import json; print(json.load(open("dev.json"))["address"])')
-pypy/bin/ledgermq send --address "$address" orders 'hello from PyPy'
-pypy/bin/ledgermq receive --address "$address" orders
-pypy/bin/python ledgermq/examples/retry_later.py "$address"
-pypy/bin/python ledgermq/examples/many_at_once.py "$address"
-"""
-
-PYPY_IN = "trixie"
 COMPILED = "node/bin/python -c 'from ledgermq.formats.kernels import _scan; print(_scan.__file__)'"
 
 
@@ -142,22 +124,3 @@ def test_a_node_and_a_client_from_wheels_talk_where_there_is_no_compiler(
     assert names - {"pip", "setuptools"} == {"ledgermq", "pyzmq"}
     tag = f"cp{suite.python.replace('.', '')}"
     assert (".so" in kernel) == any(tag in wheel.name for wheel in wheels), kernel
-
-
-@LONG
-def test_a_client_on_pypy_sends_and_reads(
-    bare_root: BareRoot, suite: Suite, wheels: list[Path]
-) -> None:
-    """Behind the test above, which has made a node; PyPy of Python 3.11 is in Debian 13 first."""
-    if suite.name != PYPY_IN:
-        pytest.skip(f"PyPy for Python 3.11 and newer: {PYPY_IN}")
-    bare_root.run(
-        "apt-get install -qq --yes --no-install-recommends pypy3 pypy3-venv", timeout_s=600
-    )
-
-    version = wheels[0].name.split("-")[1]
-    told = bare_root.run(ON_PYPY.replace("$1", version), user=USER, timeout_s=600)
-
-    assert "hello from PyPy\n" in told
-    assert "billed: [b'good 1', b'good 3']\n" in told
-    assert "40 parcels, at most 10 calls at once\n" in told
