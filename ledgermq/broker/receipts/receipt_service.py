@@ -188,11 +188,15 @@ class ReceiptService(Service):
             self._chain = self._chain._replace(begin=made.end)
 
     def _propose(self, made: CheckpointMade, tree: Peaks, now_ms: int) -> None:
-        checkpoint = ReceiptCheckpoint.decode(made.content)
-        before = checkpoint.before
-        assert (before.size, before.hashes) == (tree.size, tree.hashes), (
-            "checkpoint of another tree"
-        )
+        try:
+            checkpoint = ReceiptCheckpoint.decode(made.content)
+            if checkpoint.before != tree:
+                raise CorruptLogError("checkpoint of another tree than was ordered", size=tree.size)
+        except LedgerError as error:
+            self.begin_again()
+            self._due_ms = now_ms + FAILED_MS
+            logger.error("checkpoint of receipts not taken: %s", error)
+            return
         at_ms = epoch_ms(self._clock)
         record = checkpoint_record(made.content, self._settings, now_ms=at_ms)
 

@@ -239,7 +239,7 @@ class ReceiptMaker:
             )
         for message in self._source.read(RECEIPTS_TOPIC, 0, found.offset + 1):
             checkpoint = ReceiptCheckpoint.decode(message.body)
-            if (checkpoint.before.size, checkpoint.before.hashes) != (tree.size, tree.hashes):
+            if checkpoint.before != tree:
                 raise CorruptLogError(
                     "checkpoints do not follow one another", offset=message.queue_offset
                 )

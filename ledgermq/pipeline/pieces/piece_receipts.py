@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ledgermq.formats.receipts.checkpoint import ReceiptCheckpoint, SignedHead, SignedStretch
 from ledgermq.formats.receipts.merkle_tree import Peaks, leaf_hash
 from ledgermq.formats.receipts.signed_note import NoteKey
-from ledgermq.formats.records.message import QUEUE_OFFSET_AT, decode_message
+from ledgermq.formats.records.message import POSITION, QUEUE_OFFSET_AT, decode_message
 from ledgermq.model.errors import ConfigError, CorruptLogError, MessageUnknownError
 from ledgermq.model.limits import RECEIPTS_TOPIC
 from ledgermq.model.names.queue_name import QueueName
@@ -21,8 +21,6 @@ from ledgermq.pipeline.pieces.cold_queues import ColdQueues
 
 QUEUES_AT_ONCE = 64
 """Queues that are read beside one another: a row group of each is in memory."""
-
-_OFFSET_SIZE = 8
 
 
 class ProvenPieces(NamedTuple):
@@ -62,7 +60,7 @@ def prove_pieces(
     for offset, one in _checkpoints(queues):
         if tree is None:
             is_known |= since is not None and _is_same(since, one.before)
-        elif (one.before.size, one.before.hashes) != (tree.size, tree.hashes):
+        elif one.before != tree:
             raise CorruptLogError("checkpoints do not follow one another", offset=offset)
         at_ms, tree = one.head(keys).at_ms, one.after()
         is_known |= since is not None and _is_same(since, tree)
@@ -155,5 +153,5 @@ class _Reader:
 
 
 def _offset_of(record: bytes) -> int:
-    at = QUEUE_OFFSET_AT
-    return int.from_bytes(record[at : at + _OFFSET_SIZE], "big", signed=True)
+    offset: int = POSITION.unpack_from(record, QUEUE_OFFSET_AT)[0]
+    return offset

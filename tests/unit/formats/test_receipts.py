@@ -258,3 +258,16 @@ def test_what_is_too_much_is_refused_before_it_is_looked_at() -> None:
             ReceiptCheckpoint.decode(body)
     with pytest.raises(CorruptLogError, match="too long"):
         receipt._replace(note="x" * 100_000).verified(KEYS)
+
+
+def test_trees_are_the_same_by_their_peaks() -> None:
+    one, other = Peaks(), Peaks()
+    for number in range(5):
+        one.append(leaf_hash(bytes([number])))
+        other.append(leaf_hash(bytes([number])))
+    copy = one.copy()
+    other.append(leaf_hash(b"more"))
+
+    assert one == copy
+    assert one != other
+    assert one != one.root()
