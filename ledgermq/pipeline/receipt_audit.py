@@ -32,7 +32,7 @@ from ledgermq.formats.receipts.checkpoint_chain import chained
 from ledgermq.formats.receipts.merkle_tree import Peaks, leaf_hash
 from ledgermq.formats.receipts.signed_note import NoteKey
 from ledgermq.formats.records.message import POSITION, QUEUE_OFFSET_AT, decode_message
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, KeyMissingError, StorageError
 from ledgermq.model.limits import RECEIPTS_TOPIC
 from ledgermq.pipeline.archive.archive_folder import existing_archive, store_at
 from ledgermq.pipeline.archive.archive_layout import PLAIN, ArchivedFile
@@ -410,10 +410,11 @@ def _judged(
     """What is to be said of stretches of one queue."""
     try:
         trees = _trees(source, stretches)
-    except CorruptLogError as error:
+    except (CorruptLogError, KeyMissingError) as error:
         # One is enough to end the reading of all: the others have nothing of it.
         if len(stretches) == 1:
-            return [_Verdict(_State.DAMAGED, str(error))]
+            is_locked = isinstance(error, KeyMissingError)
+            return [_Verdict(_State.LACKING if is_locked else _State.DAMAGED, str(error))]
         middle = len(stretches) // 2
         return [*_judged(source, stretches[:middle]), *_judged(source, stretches[middle:])]
     return [

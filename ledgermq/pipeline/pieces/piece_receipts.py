@@ -15,7 +15,12 @@ from ledgermq.formats.receipts.checkpoint_chain import chained
 from ledgermq.formats.receipts.merkle_tree import Peaks, leaf_hash
 from ledgermq.formats.receipts.signed_note import NoteKey
 from ledgermq.formats.records.message import POSITION, QUEUE_OFFSET_AT, decode_message
-from ledgermq.model.errors import ConfigError, CorruptLogError, MessageUnknownError
+from ledgermq.model.errors import (
+    ConfigError,
+    CorruptLogError,
+    KeyMissingError,
+    MessageUnknownError,
+)
 from ledgermq.model.limits import RECEIPTS_TOPIC
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
@@ -29,8 +34,8 @@ class ProvenPieces(NamedTuple):
 
     Attributes:
         messages: that were compared.
-        lacking: stretches of which messages were dropped, or were never sealed: what is left of
-            them cannot be compared.
+        lacking: stretches of which messages were dropped, or were never sealed, or are locked with
+            a key that is not here: what is left of them cannot be compared.
         at_ms: when the newest checkpoint was signed, epoch ms.
     """
 
@@ -112,7 +117,7 @@ class _Reader:
                 if record is None or _offset_of(record) != offset:
                     return False
                 tree.append(leaf_hash(record))
-        except MessageUnknownError:
+        except (KeyMissingError, MessageUnknownError):
             return False
         if tree.root() != stretch.root:
             raise CorruptLogError(
