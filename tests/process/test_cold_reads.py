@@ -23,9 +23,10 @@ from ledgermq.client import (
     OutgoingMessage,
     Producer,
 )
+from ledgermq.client.blocking.share_consumer import ShareConsumer
 from ledgermq.formats.records.message import decode_message
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.model.errors import KeyMissingError, TimedOutError
+from ledgermq.model.errors import KeyMissingError, LedgerError, TimedOutError
 from ledgermq.pipeline.pieces.topic_keys import KEYS_VARIABLE, key_name
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
@@ -567,4 +568,9 @@ def test_old_messages_go_with_their_topics_key_and_those_of_other_topics_stay(
         with pytest.raises(KeyMissingError) as raised:
             first_of(TOPIC)
         assert f"topic='{TOPIC}', key='{name}'" in str(raised.value)
+        with (
+            ShareConsumer(node.address, group="sharers", topic=TOPIC, timeout_s=3) as sharer,
+            pytest.raises(LedgerError, match="locked with a key that is not here"),
+        ):
+            sharer.poll(2)
         assert first_of("other")[:6] == b"000000"
