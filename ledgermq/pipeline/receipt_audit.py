@@ -86,6 +86,7 @@ class SignedCopy(NamedTuple):
         """The copy, until the block ends.
 
         Raises:
+            ConfigError: the store has no queues, by which messages are found.
             LedgerError: it cannot be read.
         """
         source: StoreSource | PieceSource
@@ -94,6 +95,11 @@ class SignedCopy(NamedTuple):
         else:
             source = PieceSource(self.place)
         try:
+            if isinstance(source, StoreSource) and not source.has_queues:
+                raise ConfigError(
+                    "store has no queues, by which messages are found: ledgermq store rebuild",
+                    directory=self.place,
+                )
             yield source
         finally:
             source.close()

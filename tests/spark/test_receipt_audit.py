@@ -167,6 +167,11 @@ def test_checkpoints_of_another_key_and_damaged_parts_are_named(
     assert all("part of a piece is not what was sealed" in one["what"] for one in found["faults"])
     assert [copy["messages"] for copy in found["copies"]] == [COUNT, 0]
 
+    bare = tmp_path / "bare"
+    shutil.copytree(true, bare, ignore=shutil.ignore_patterns("consumequeue"))
+    assert main(["spark", "audit", str(bare), "--key", copies.key, "--hash-slots=500"]) == 1
+    assert "store has no queues" in capsys.readouterr().err
+
     found = main(["spark", "audit", "--pieces", copies.pieces("true")])
     assert found == 1
     assert "need --key" in capsys.readouterr().err
