@@ -35,6 +35,7 @@ from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
 from tests.small_store import write_store
 from tests.unit.pipeline.made_logs import STORED_MS, WRITTEN, MadeLog, Memory, Written, made_log
+from tests.unit.pipeline.test_sealed_pieces import forged
 
 SECRET, OPEN, OTHER = "payroll", "orders", "a%b"
 EACH = 10
@@ -335,3 +336,30 @@ def test_a_topic_that_is_locked_is_never_sealed_in_the_clear_behind_that(
     assert (
         sum(PieceFile(place.ranges(row.name)).verify() for row in read_manifest(place).rows) == 10
     )
+
+
+@pytest.mark.slow
+def test_no_number_of_a_locked_part_is_believed(keys: Path) -> None:
+    content = b"".join(sealed(some_log()).parts)
+    locked = piece_of(content).footer.locked
+    assert len(locked) > 1
+    for row in range(len(locked)):
+        # Group, number, place, size and sum; the topic and the name of a key say whose it is.
+        for field in (0, 3, 4, 5, 6):
+            for value in (-1, 0, 1, 1 << 40, (1 << 63) - 1, 1 << 80, "1", None, 0.5, []):
+                was: list[object] = []
+
+                def change(
+                    found: dict[str, list[list[object]]],
+                    place: tuple[int, int] = (row, field),
+                    value: object = value,
+                    was: list[object] = was,
+                ) -> None:
+                    was.append(found["locked"][place[0]][place[1]])
+                    found["locked"][place[0]][place[1]] = value
+
+                try:
+                    piece_of(forged(content, change)).verify()
+                except CorruptLogError:
+                    continue
+                assert was == [value], (row, field)
