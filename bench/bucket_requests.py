@@ -165,3 +165,30 @@ def stream_restore(
     newest_tables = piece_read(FIRST_BYTES)
     read = piece_read(piece_size).times(pieces)
     return listed + about + Requests(gets=heads) + newest_tables + read
+
+
+def seal_run(*, pieces: int) -> Requests:
+    """A run of ``piece seal`` into a place that has pieces: each is a put, and so is the manifest,
+    which is read before; two puts try the conditions.
+    """
+    return Requests(gets=1 + pieces, puts=2 * pieces + (2 if pieces else 0))
+
+
+def seal_command(*, pieces: int, tables: int) -> Requests:
+    """The command, in a place that it has sealed into before.
+
+    Args:
+        tables: of the broker that it puts: 1 with each file of the log and each half hour, else 0,
+            and then the last ones are looked at where there is something to be sealed.
+    """
+    looked = 1 if pieces and not tables else 0
+    # What is there, whose log it is, and which tables.
+    listed = Requests(puts=5, gets=2)
+    return listed + Requests(puts=tables, gets=looked) + seal_run(pieces=pieces)
+
+
+def piece_checked(*, groups: int) -> Requests:
+    """A piece of which a node compares each part with its sum, once: its footers, its begin, the
+    row groups, what stands behind them, the filters.
+    """
+    return Requests(gets=groups + 4)

@@ -48,6 +48,8 @@ BUCKET = "needs an object store; tests/buckets/test_backup_streams.py has one"
 
 PIECES = "needs a bucket; tests/unit/pipeline and tests/buckets run them"
 
+TOPIC_KEYS = "makes and deletes keys; tests/unit/pipeline/test_locked_pieces.py does"
+
 RECEIPTS = "needs a key on a node; tests/process/test_receipts.py has one"
 
 NOT_RUN = {
@@ -57,6 +59,8 @@ NOT_RUN = {
     ("cold-storage.md", "ledgermq piece "): PIECES,
     ("cold-storage.md", "ledgermq backup "): PIECES,
     ("cold-storage.md", "ledgermq topic "): PIECES,
+    ("cold-storage.md", "export "): TOPIC_KEYS,
+    ("cold-storage.md", "rm "): TOPIC_KEYS,
     **dict.fromkeys(
         [
             ("console.md", one)

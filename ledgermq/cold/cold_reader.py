@@ -42,6 +42,7 @@ from ledgermq.pipeline.pieces.piece_file import PieceFile, PieceRecord
 from ledgermq.pipeline.pieces.piece_footer import SealedRun
 from ledgermq.pipeline.pieces.piece_manifest import PieceManifest, PieceRow
 from ledgermq.pipeline.pieces.shared_cache import SharedCache
+from ledgermq.pipeline.pieces.topic_keys import unlocking_key
 from ledgermq.wire.cold_frames import (
     RECORDS_SIZE_MAX,
     RETRY_AFTER_MS,
@@ -241,6 +242,7 @@ class ColdReader:
 
         Raises:
             ColdAwayError: the place refused.
+            KeyMissingError: the messages are locked with a key that is not here.
             DamagedLogError: a part of a piece is not what was sealed; names it.
             ConfigError: the manifest is of a later version, or of another log.
             FilterIllegalError: the expression is none.
@@ -385,7 +387,15 @@ class ColdReader:
             logger.debug("not read ahead: topic=%s reason=%s", asked.topic, error)
 
     def _group(self, piece: PieceFile, number: int) -> _Group:
-        """The records of a row group, by the cache."""
+        """The records of a row group, by the cache.
+
+        Raises:
+            KeyMissingError: they are locked with a key that is not here, or not any more.
+        """
+        locked = piece.footer.locked.get(number)
+        if locked is not None:
+            # What was read before its key was deleted is not given out.
+            unlocking_key(locked.topic, locked.key, where=piece.name)
 
         def made() -> _Group:
             table = piece.group(number, (*LOG_COLUMNS, "tags"))

@@ -201,6 +201,15 @@ class ColdAwayError(LedgerError):
     retriable = True
 
 
+class KeyMissingError(ColdAwayError):
+    """Old messages are locked with a key of their topic that is not here: names both. Where the key
+    was deleted, they are gone; asking again gives nothing.
+    """
+
+    number = 69
+    retriable = False
+
+
 class OutcomeUnknownError(LedgerError):
     """The request may or may not be stored: retry with the same unique ids."""
 

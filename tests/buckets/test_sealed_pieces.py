@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from bench.bucket_requests import Requests, piece_checked, seal_command
 from ledgermq.buckets import amazon_bucket
 from ledgermq.cli.main import main
 from ledgermq.model.errors import CorruptLogError, StorageError
@@ -84,6 +87,42 @@ def test_the_first_message_of_a_cold_queue_takes_three_requests(
     # The filters of each piece, footers that were not read yet, and one row group.
     assert keyed.requests.gets <= 2 * pieces + 1
     assert found.record == next(queues.read("orders", 1, 1)).record
+
+
+def test_runs_of_the_command_and_checks_take_the_requests_that_a_plan_counts(
+    proxy: FaultyProxy, tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "grown"
+
+    def run(messages: int) -> tuple[int, int, Requests]:
+        """The log grows up to so many messages: pieces, tables and requests of a seal."""
+        if store.exists():
+            shutil.rmtree(store)
+        store.mkdir()
+        write_store(store, messages=messages)
+        known = len(place_at(address).names("tables"))
+        capsys.readouterr()
+        with asked_of(proxy) as asked:
+            assert main(["piece", "seal", str(store), "--to", address, "--json"]) == 0
+        pieces = json.loads(capsys.readouterr().out)["pieces"]
+        return pieces, len(place_at(address).names("tables")) - known, asked.requests
+
+    # The first run says whose log it is, too, and finds nothing there.
+    run(10)
+    runs = [run(messages) for messages in (11, 12, MESSAGES, MESSAGES)]
+    for pieces, tables, requests in runs:
+        assert requests == seal_command(pieces=pieces, tables=tables)
+    assert [found[:2] for found in runs[:2]] == [(1, 0)] * 2
+    assert (runs[2][0] > 1, runs[2][1]) == (True, 1)
+    assert runs[3][:2] == (0, 0)
+    queues = ColdQueues(place_at(address))
+    for row in queues.manifest.rows:
+        with asked_of(proxy) as checked:
+            piece = queues.piece(row)
+            piece.check_sums()
+        # One that has the blank of a file alone has no filters either.
+        if row.facts.records:
+            assert checked.requests == piece_checked(groups=len(piece.footer.groups))
 
 
 @pytest.mark.usefixtures("straight")

@@ -23,9 +23,11 @@ from ledgermq.client import (
     OutgoingMessage,
     Producer,
 )
+from ledgermq.client.blocking.share_consumer import ShareConsumer
 from ledgermq.formats.records.message import decode_message
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.model.errors import TimedOutError
+from ledgermq.model.errors import KeyMissingError, LedgerError, TimedOutError
+from ledgermq.pipeline.pieces.topic_keys import KEYS_VARIABLE, key_name
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.wire.header import Kind, decode_header
@@ -532,3 +534,43 @@ def test_pieces_of_another_log_are_refused(make_node: Callable[[], Node]) -> Non
         wait_until(refused, "the pieces to be refused")
     finally:
         client.close()
+
+
+def test_old_messages_go_with_their_topics_key_and_those_of_other_topics_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, place = tmp_path / "keys", tmp_path / "pieces"
+    keys.mkdir(mode=0o700)
+    monkeypatch.setenv(KEYS_VARIABLE, str(keys))
+    assert main(["piece", "key", TOPIC]) == 0
+    with nodes_made(Node) as make:
+        node = make()
+        cold = {"place": str(place), "wait_ms": WAIT_MS, "refresh_s": 1}
+        start_client_node(node, file_size=262_144, cold=cold)
+        with Producer(node.address) as made:
+            for first in range(0, EACH, 20):
+                batch = [message_of(number) for number in range(first, first + 20)]
+                for topic in (TOPIC, "other"):
+                    made.send_batch(topic, batch, queue_id=0).result(PATIENCE_S)
+                    made.send_batch(topic, batch, queue_id=1).result(PATIENCE_S)
+        seal(node, place)
+        delete_oldest(node)
+
+        def first_of(topic: str) -> bytes:
+            with Consumer(node.address, topic=topic, start="first", options=SHORT) as consumer:
+                return bytes(consumer.poll(PATIENCE_S)[0].body)
+
+        assert {first_of(topic)[:6] for topic in (TOPIC, "other")} == {b"000000"}
+        (path,) = keys.iterdir()
+        name = key_name(bytes.fromhex(path.read_text()))
+        path.unlink()
+        # It was read just now, and stands in memory and in the cache on the disk.
+        with pytest.raises(KeyMissingError) as raised:
+            first_of(TOPIC)
+        assert f"topic='{TOPIC}', key='{name}'" in str(raised.value)
+        with (
+            ShareConsumer(node.address, group="sharers", topic=TOPIC, timeout_s=3) as sharer,
+            pytest.raises(LedgerError, match="locked with a key that is not here"),
+        ):
+            sharer.poll(2)
+        assert first_of("other")[:6] == b"000000"

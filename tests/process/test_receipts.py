@@ -14,19 +14,21 @@ from zlib import crc32
 import pytest
 
 from ledgermq.cli.main import main
+from ledgermq.cli.spark.pieces import PieceQueues
 from ledgermq.client import Admin, NoPermissionError, OutgoingMessage, Producer
+from ledgermq.client.reading.countersigning import look_through
 from ledgermq.client.reading.queries import Queries
 from ledgermq.client.reading.receipts import NodeQueues, ReceiptMaker
 from ledgermq.doctor.finding import Diagnosis, Weight
 from ledgermq.doctor.settings_checks import settings_checks
 from ledgermq.doctor.subject import Subject
-from ledgermq.formats.receipts.checkpoint import ReceiptCheckpoint
+from ledgermq.formats.receipts.checkpoint import ReceiptCheckpoint, SignedHead
 from ledgermq.formats.receipts.merkle_tree import Peaks
 from ledgermq.formats.receipts.receipt import Receipt
 from ledgermq.formats.receipts.signed_note import NoteKey
 from ledgermq.formats.records.message import BODY_CRC_AT, CRC_MASK, HEAD_SIZE, WORD
 from ledgermq.ipc.cursor_page import CursorPage
-from ledgermq.model.errors import ConfigError, LedgerError, MessageUnknownError
+from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, MessageUnknownError
 from ledgermq.model.exit_status import EXIT_STORAGE
 from ledgermq.model.limits import RECEIPTS_TOPIC
 from ledgermq.process.settings.settings_loading import load_settings
@@ -34,6 +36,7 @@ from ledgermq.sessions.keys.receipt_key import make_signer, read_signer
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Member, make_group
+from tests.process.mirror_site import Source
 from tests.process.test_retention import set_retention
 from tests.suite.patience import PATIENCE_S
 
@@ -203,6 +206,87 @@ def test_messages_that_were_changed_with_all_sums_are_found_by_the_key_alone(
     assert main(["piece", "verify", str(pieces)]) == 0
     assert main(["piece", "verify", str(pieces), "--key", key.as_text()]) == EXIT_STORAGE
     assert "not those that were signed" in capsys.readouterr().err
+    with pytest.raises(CorruptLogError, match="not those that were signed"):
+        look_through(PieceQueues(str(pieces)), [key], since=None)
+
+
+class SigningSource(Source):
+    """A group that has mirrors, and receipts by the key in ``receipts.key``."""
+
+    def __init__(self, make_node: Callable[[], Node], folder: Path) -> None:
+        self.key = make_signer(folder / "receipts.key", "orders-a")
+        self._file = folder / "receipts.key"
+        super().__init__(make_node, folder, members=1)
+
+    def let_answer(self, member: Member) -> None:
+        super().let_answer(member)
+        with member.node.config.open("a") as file:
+            file.write(f'[receipts]\nkey_file = "{self._file}"\n')
+
+
+def test_a_mirror_signs_what_it_has_and_no_other_history(
+    make_node: Callable[[], Node], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = SigningSource(make_node, tmp_path)
+    address, public = source.group.addresses[0], source.key.as_text()
+    own = make_signer(tmp_path / "site-b.key", "site-b").as_text()
+    kept = tmp_path / "known.checkpoint"
+
+    def copied(begin: int) -> tuple[int, int]:
+        """Where the last of forty messages more is, once the mirror has its checkpoint."""
+        sent = send(address, 40, begin=begin)
+        with Queries(address) as queries:
+            for place in list(sent)[-QUEUES:]:
+                receipt_of(queries, *place)
+        source.wait_copied(mirror)
+        return list(sent)[-1]
+
+    def run(*words: object, status: int = 0) -> str:
+        capsys.readouterr()
+        found = main(["receipt", *map(str, words), "--key", public])
+        printed = capsys.readouterr()
+        assert found == status, printed.out + printed.err
+        return printed.out + printed.err
+
+    def signed(*words: object, of: str, status: int = 0) -> str:
+        with_key = ["--with", tmp_path / "site-b.key", "--address", of]
+        return run("countersign", kept, *with_key, *words, status=status)
+
+    want(address)
+    mirror = source.mirror(make_node())
+    first = copied(0)
+    assert "no such file" in signed(of=mirror.address, status=1)
+    assert "40 messages were compared" in signed("--first", of=mirror.address)
+    receipt = tmp_path / "receipt"
+    get = ["get", TOPIC, *first, "--by", kept, "--address", mirror.address]
+    receipt.write_text(run(*get))
+    assert f"and by {own}" in run("verify", receipt, "--also", own)
+    # The source's word alone is not enough for who wants the mirror's.
+    receipt.write_text(run("get", TOPIC, *first, "--address", address))
+    assert "signed by none of the keys" in run("verify", receipt, "--also", own, status=2)
+    run("verify", receipt)
+    second = copied(40)
+    assert "does not have it yet" in run(
+        "get", TOPIC, *second, "--by", kept, "--address", address, status=1
+    )
+    assert "40 messages were compared" in signed(of=mirror.address)
+    receipt.write_text(run("get", TOPIC, *second, "--by", kept, "--address", address))
+    run("verify", receipt, "--also", own, "--since", kept)
+    # The same secret key signs another history.
+    other = make_node()
+    start_client_node(other, receipts={"key_file": str(tmp_path / "receipts.key")})
+    want(f"ipc://{other.runtime}")
+    size = SignedHead.read(kept.read_text(), [source.key]).size
+    before, number = kept.read_bytes(), 0
+    with Queries(other.address) as queries:
+        while number == 0 or ReceiptMaker(NodeQueues(queries)).newest().tree().size < size:
+            for place in send(other.address, QUEUES, begin=number):
+                receipt_of(queries, *place)
+            number += QUEUES
+    told = signed(of=other.address, status=2)
+    assert "another tree of that size" in told or "do not go on" in told
+    assert kept.read_bytes() == before
+    source.group.stop()
 
 
 def test_the_last_checkpoint_does_not_hold_the_log_and_is_never_lost_with_it(

@@ -83,6 +83,7 @@ TAKEN = {
     "cluster drain": "names a group of nodes",
     "store dump": "of a directory",
     "store query": "of a directory",
+    "piece key": "may name what is made later",
     "piece read": "of sealed pieces",
     "piece delete": "of sealed pieces",
     "explain": "of sealed pieces",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledgermq.pipeline.early_python import write_early_python
+from ledgermq.pipeline.pieces.topic_keys import KEYS_VARIABLE
 from tests import left_out
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, nodes_made
@@ -61,6 +62,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Of drivers that a test starts, too.
     os.environ["PYSPARK_PYTHON"] = str(write_early_python(folder / "python"))
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Workers have the environment that the session began with.
+    os.environ[KEYS_VARIABLE] = str(folder / "keys")
+    (folder / "keys").mkdir(mode=0o700)
     from pyspark.sql import SparkSession
 
     from ledgermq.pipeline.spark_source import register

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+from ledgermq.cli.main import main
 from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.pieces.log_sealing import SealSizes, seal_log
 from ledgermq.pipeline.pieces.piece_places import SealedFolder
+from ledgermq.pipeline.pieces.topic_keys import key_file
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
 
@@ -65,3 +68,38 @@ def test_what_is_not_sealed_comes_out_of_the_store_behind_the_pieces(
         index = of_store[number]["raftIndex"]
         then = sorted_rows(both.option("asOf", f"index={index}").load())
         assert then == [row for row in of_store if row["raftIndex"] <= index]
+
+
+def test_a_topic_is_read_with_its_key_alone_and_others_without_it(
+    spark: SparkSession, golden: Any, tmp_path: Path
+) -> None:
+    root = golden("gd0")
+    topics = [row["topic"] for row in sorted_rows(read_of(spark, {}).load(str(root)))]
+    # The one that has most, and all others.
+    secret = max(set(topics), key=topics.count)
+    key = key_file(secret)
+    assert key is not None
+    assert main(["piece", "key", secret]) == 0
+    try:
+        with closing(LogReader(open_directory(root))) as reader:
+            seal_log(SealedFolder(tmp_path), reader, reader.end, sizes=SIZES)
+        of_store = sorted_rows(read_of(spark, {}).load(str(root)))
+        reads = read_of(spark, {"pieces": str(tmp_path)})
+        assert sorted_rows(reads.load()) == of_store
+        plain = spark.read.parquet(str(tmp_path / "pieces")).where(f"topic = '{secret}'")
+        assert plain.count() == plain.where("body is null and keys is null").count() > 0
+    finally:
+        key.unlink()
+    with pytest.raises(Exception, match="locked with a key that is not here") as raised:
+        reads.load().toArrow()
+    assert repr(secret) in str(raised.value)
+    others = f"(?!{re.escape(secret)}$).*"
+    open_rows = sorted_rows(read_of(spark, {"pieces": str(tmp_path)}, pattern=others).load())
+    assert open_rows == [row for row in of_store if row["topic"] != secret]
+
+
+def read_of(
+    spark: SparkSession, options: dict[str, str], *, pattern: str = ".*"
+) -> DataFrameReader:
+    options = {"subscribePattern": pattern, "inflateBodies": "false", **options}
+    return spark.read.format("ledgermq").options(**options)

@@ -53,12 +53,19 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         epilog="examples:\n"
         "  ledgermq receipt get orders 3 1200 > 1200.receipt\n"
         "  ledgermq receipt get orders 3 1200 --since known.checkpoint --key orders-a.pub\n"
-        "  ledgermq receipt get orders 3 1200 --from s3://archive/orders-a",
+        "  ledgermq receipt get orders 3 1200 --from s3://archive/orders-a\n"
+        "  ledgermq receipt get orders 3 1200 --by countersigned --key orders-a.pub",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     get.add_argument("topic", metavar="TOPIC")
     get.add_argument("queue", metavar="QUEUE", type=int)
     get.add_argument("offset", metavar="OFFSET", type=int)
+    get.add_argument(
+        "--by",
+        type=Path,
+        metavar="FILE",
+        help="a checkpoint that is to prove it, with all its signatures: one that is countersigned",
+    )
     get.set_defaults(func=_get)
 
     checkpoint = verbs.add_parser(
@@ -67,8 +74,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Who keeps it sees later whether the log still goes on from it: --since.",
     )
     checkpoint.set_defaults(func=_checkpoint)
-    for verb in (get, checkpoint):
+    countersign = _add_countersign(verbs)
+    for verb in (get, checkpoint, countersign):
         add_node_options(verb)
+    for verb in (get, checkpoint):
         verb.add_argument("--from", dest="place", metavar="PLACE", help=PLACE)
 
     verify = verbs.add_parser(
@@ -82,6 +91,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     verify.add_argument("receipt", type=Path, metavar="FILE")
     verify.add_argument("--body", type=Path, metavar="FILE", help="write the message's body there")
+    verify.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="public key, or a file that has it, whose owner has to have signed, too: a mirror's",
+    )
     verify.add_argument("--json", action="store_true", help="print JSON")
     verify.set_defaults(func=_verify)
     for verb, is_needed in ((get, False), (checkpoint, False), (verify, True)):
@@ -89,6 +105,37 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for verb in (get, verify):
         add_since_option(verb)
     key.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_countersign(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> argparse.ArgumentParser:
+    countersign = verbs.add_parser(
+        "countersign",
+        help="sign what a mirror has found to be signed, too",
+        description="Goes through the checkpoints of a mirror, behind the one that FILE has, and "
+        "compares its messages with them. Then FILE has the newest one, with the signature of the "
+        "mirror's own key beside the broker set's. Have a timer run it.",
+        epilog="examples:\n"
+        "  ledgermq receipt countersign kept --with site-b.key --key orders-a.pub --first\n"
+        "  ledgermq receipt countersign kept --with site-b.key --key orders-a.pub",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    countersign.add_argument("kept", type=Path, metavar="FILE", help="the last one that it signed")
+    countersign.add_argument(
+        "--with",
+        dest="signer",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the mirror's secret key, of a name of its own: receipt key site-b --to FILE",
+    )
+    countersign.add_argument(
+        "--first", action="store_true", help="begin: there is no such file yet"
+    )
+    countersign.set_defaults(func=LateCommand("setup.receipt_keys", "countersign"))
+    add_key_option(countersign, is_needed=True)
+    return countersign
 
 
 def add_key_option(parser: argparse.ArgumentParser, *, is_needed: bool) -> None:
@@ -122,9 +169,19 @@ def kept_checkpoint(arguments: argparse.Namespace, keys: Sequence[NoteKey]) -> S
     """
     if arguments.since is None:
         return None
+    return head_in(arguments.since, keys, option="--since")
+
+
+def head_in(path: Path, keys: Sequence[NoteKey], *, option: str) -> SignedHead:
+    """The checkpoint in the file of an option.
+
+    Raises:
+        ConfigError: there is no key to compare it by, or no such file.
+        CorruptLogError: none of ``keys`` has signed it.
+    """
     if not keys:
-        raise ConfigError("--since needs --key: what was kept is compared by its signature")
-    return SignedHead.read(note_of(_content(arguments.since, "checkpoint")), keys)
+        raise ConfigError(f"{option} needs --key: what was kept is compared by its signature")
+    return SignedHead.read(note_of(_content(path, "checkpoint")), keys)
 
 
 def keys_of(arguments: argparse.Namespace) -> list[NoteKey]:
@@ -133,9 +190,12 @@ def keys_of(arguments: argparse.Namespace) -> list[NoteKey]:
     Raises:
         ConfigError: one is none.
     """
+    return _read_keys(arguments.key)
+
+
+def _read_keys(texts: Sequence[str]) -> list[NoteKey]:
     return [
-        NoteKey.read(text if "+" in text else _content(Path(text), "public key"))
-        for text in arguments.key
+        NoteKey.read(text if "+" in text else _content(Path(text), "public key")) for text in texts
     ]
 
 
@@ -157,11 +217,13 @@ def get_receipt(source: QueueSource, arguments: argparse.Namespace) -> int:
     """Print the receipt of a message out of what ``source`` gives."""
     keys = keys_of(arguments)
     since = kept_checkpoint(arguments, keys)
+    by = None if arguments.by is None else head_in(arguments.by, keys, option="--by")
     receipt = ReceiptMaker(source).make(
         arguments.topic,
         arguments.queue,
         arguments.offset,
         since_size=0 if since is None else since.size,
+        by=by,
     )
     if keys:
         receipt.verified(keys, since=since)
@@ -185,7 +247,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     receipt = Receipt.decode(_content(arguments.receipt, "receipt"))
     keys = keys_of(arguments)
     since = kept_checkpoint(arguments, keys)
-    proven = receipt.verified(keys, since=since)
+    also = _read_keys(arguments.also)
+    proven = receipt.verified(keys, since=since, also=also)
     head, message = proven.head, ReceivedMessage.of_record(memoryview(receipt.record))
     if arguments.body is not None:
         _write(arguments.body, message.body)
@@ -197,6 +260,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         "size": head.size,
         "root": text_of(head.root),
         "since": None if since is None else since.size,
+        "also": [key.as_text() for key in also],
     }
 
     def print_proven() -> None:
@@ -209,6 +273,8 @@ def _verify(arguments: argparse.Namespace) -> int:
             f"by {head.key.as_text()}, which signed a tree of {head.size:,} stretches at"
             f" {time_text(head.at_ms)}{kept}"
         )
+        for key in also:
+            print(f"and by {key.as_text()}")
 
     return tell(arguments, document, print_proven)
 

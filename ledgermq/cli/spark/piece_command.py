@@ -39,6 +39,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_size_options(seal)
     seal.set_defaults(func=LateCommand("spark.pieces", "seal_store"))
 
+    key = verbs.add_parser(
+        "key",
+        help="make a key that a topic's messages are locked with",
+        description="Writes it into the folder that LEDGERMQ_PIECE_KEYS names, for whoever seals "
+        "and whoever reads. Messages of the topic that are sealed from then on are read with it "
+        "alone: once the file is deleted everywhere, they are gone.",
+    )
+    key.add_argument("topic", metavar="TOPIC")
+    key.set_defaults(func=LateCommand("spark.pieces", "make_topic_key"))
+
     list_ = verbs.add_parser("list", help="list the pieces, or the queues in them")
     list_.add_argument("place", metavar="PLACE", help=PLACE)
     list_.add_argument(
@@ -89,7 +99,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help=f"at most N messages (default: {MESSAGES_DEFAULT})",
     )
     read.set_defaults(func=LateCommand("spark.pieces", "read_messages"))
-    for verb in (seal, list_, verify, mend, read, _add_prune(verbs), _add_delete(verbs)):
+    for verb in (seal, key, list_, verify, mend, read, _add_prune(verbs), _add_delete(verbs)):
         verb.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -26,6 +28,7 @@ from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.received_json import received_as_json
 from ledgermq.conversion.backup_manifest import BackupManifest
+from ledgermq.conversion.stream.sealed_piece import PIECE_KEY_SIZE
 from ledgermq.conversion.stream.table_pieces import put_tables
 from ledgermq.daemon.backup_source import committed_position, describe_running, describe_stopped
 from ledgermq.daemon.backup_streaming import about_of
@@ -41,6 +44,8 @@ from ledgermq.pipeline.pieces.piece_notes import check_notes
 from ledgermq.pipeline.pieces.piece_places import place_at
 from ledgermq.pipeline.pieces.piece_receipts import prove_pieces
 from ledgermq.pipeline.pieces.piece_repository import PieceRepository
+from ledgermq.pipeline.pieces.topic_keys import KEYS_VARIABLE, key_file, key_name
+from ledgermq.sessions.keys.client_keys import write_new_key
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import StoreDirectory, open_directory
 
@@ -104,6 +109,17 @@ def _put_tables(
         put_tables(repository, directory, lambda: repository.as_told(describe()))
 
 
+def make_topic_key(arguments: argparse.Namespace) -> int:
+    """Write a new key for a topic, and tell its name."""
+    path = key_file(arguments.topic)
+    if path is None:
+        raise ConfigError("no folder of keys is named", setting=KEYS_VARIABLE)
+    key = secrets.token_bytes(PIECE_KEY_SIZE)
+    write_new_key(path, f"{key.hex()}\n")
+    text = f"{path}: {key_name(key)}: what is sealed from now on is locked with it; keep a copy"
+    return tell(arguments, {"file": str(path), "key": key_name(key)}, text)
+
+
 def list_pieces(arguments: argparse.Namespace) -> int:
     """Tell which pieces there are, or which queues."""
     queues = ColdQueues(place_at(arguments.place), is_sealed=True)
@@ -150,6 +166,7 @@ def verify_pieces(arguments: argparse.Namespace) -> int:
     """Read all pieces of a manifest, and compare every record."""
     queues = ColdQueues(place_at(arguments.place), cache_bytes=0, is_sealed=True)
     records, deleted = 0, 0
+    closed: Counter[str] = Counter()
     place = place_at(arguments.place)
     with ProgressLine("MiB read") as line:
         told = counted(line, sum(row.size for row in queues.manifest.rows))
@@ -157,6 +174,7 @@ def verify_pieces(arguments: argparse.Namespace) -> int:
             piece = queues.piece(row)
             records += piece.verify()
             deleted += check_notes(place, row, piece)
+            closed += piece.closed_rows()
             told(row.size)
     keys = keys_of(arguments)
     since = kept_checkpoint(arguments, keys)
@@ -165,6 +183,13 @@ def verify_pieces(arguments: argparse.Namespace) -> int:
     noted = f"; {deleted:,} were deleted, as notes say" if deleted else ""
     text = f"{pieces:,} pieces with {records:,} records are what was sealed{noted}"
     document: dict[str, object] = {"pieces": pieces, "records": records, "deleted": deleted}
+    if closed:
+        document["locked"] = dict(closed)
+    for topic, count in sorted(closed.items()):
+        text += (
+            f"\n{count:,} of them, of {topic}, are locked with a key that is not here: their bytes"
+            " are what was sealed"
+        )
     if proven is not None:
         document["receipts"] = proven._asdict()
         text += (

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.messages.receipt_command import add_key_option, add_since_option
 from ledgermq.cli.size_options import add_size_options
 from ledgermq.cli.spark.table_options import add_catalog_options
 from ledgermq.model.units import MIB
@@ -102,18 +103,30 @@ def _register_audit(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="compare the replicas of a group",
         description="Check every replica as ledgermq store check does, and compare their logs. "
         "Nothing in them is changed. Exit status: 0 nothing is wrong; 4 files that are made from "
-        "the log differ from it; 5 a log is damaged, or not that of the others.",
+        "the log differ from it; 5 a log is damaged, or not that of the others, or not what was "
+        "signed. With --key messages of topics with receipts are compared with what was signed: in "
+        "logs, pieces and archives.",
     )
     parser.add_argument(
         "directories",
         type=Path,
-        nargs="+",
+        nargs="*",
         metavar="DIRECTORY",
         help="storePathRootDir of a replica, as the workers see it",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="for faults.parquet, audit.json, audit.html"
     )
+    for option, what in (("--pieces", "sealed pieces"), ("--archive", "an archive")):
+        parser.add_argument(
+            option,
+            action="append",
+            default=[],
+            metavar="PLACE",
+            help=f"{what} of the same log, to be compared with what was signed; may come again",
+        )
+    add_key_option(parser, is_needed=False)
+    add_since_option(parser)
     parser.add_argument(
         "--log-file-size", type=int, metavar="BYTES", help="mappedFileSizeCommitLog"
     )

@@ -11,7 +11,11 @@ from typing import NamedTuple, Protocol
 
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.queries import Queries
-from ledgermq.formats.receipts.checkpoint import STRETCH_BYTES_MAX, ReceiptCheckpoint
+from ledgermq.formats.receipts.checkpoint import (
+    STRETCH_BYTES_MAX,
+    ReceiptCheckpoint,
+    SignedHead,
+)
 from ledgermq.formats.receipts.merkle_tree import (
     GrownTree,
     included_root,
@@ -89,12 +93,36 @@ class ReceiptMaker:
         """
         return self._checkpoint(self._bounds()[1] - 1)
 
-    def make(self, topic: str, queue_id: int, offset: int, *, since_size: int = 0) -> Receipt:
+    def offset_of(self, size: int) -> int:
+        """Offset of the first checkpoint whose tree has ``size`` stretches, or more.
+
+        Raises:
+            MessageUnknownError: there is no checkpoint, or none is so large yet.
+            LedgerError: as of the source.
+        """
+        found = self._first_where(lambda one: _size_of(one) >= size)
+        if found is None:
+            raise MessageUnknownError(
+                "the newest checkpoint is older than the one that is held", held=size
+            )
+        return found.offset
+
+    def make(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        since_size: int = 0,
+        by: SignedHead | None = None,
+    ) -> Receipt:
         """The receipt of a message.
 
         Args:
             since_size: of the tree of a checkpoint that somebody holds: the receipt shows that its
                 own goes on from that one; 0: that is not wanted.
+            by: the checkpoint that is to prove it, with its signatures; None: the first one that
+                has the message.
 
         Raises:
             MessageUnknownError: there is no such message, or no checkpoint has it yet, or it is of
@@ -123,10 +151,11 @@ class ReceiptMaker:
                 first=stretch.first,
                 end=stretch.end,
             )
-        last, tree = self._tree(found, since_size)
+        last, tree = self._tree(found, since_size if by is None else by.size)
         place = found.checkpoint.before.size + index
+        note = last.note if by is None else _note_by(by, tree)
         receipt = Receipt(
-            record, stretch, tuple(in_stretch), place, tuple(tree.inclusion(place)), last.note
+            record, stretch, tuple(in_stretch), place, tuple(tree.inclusion(place)), note
         )
         if not since_size:
             return receipt
@@ -213,8 +242,8 @@ class ReceiptMaker:
 
     def _since(self, last: ReceiptCheckpoint, since_size: int) -> Sequence[bytes]:
         """The proof that the tree of ``last`` goes on from the one of that size."""
-        size = last.before.size + len(last.stretches)
-        held = self._first_where(lambda one: one.before.size + len(one.stretches) >= since_size)
+        size = _size_of(last)
+        held = self._first_where(lambda one: _size_of(one) >= since_size)
         peaks = None if held is None else held.checkpoint.after()
         if held is None or peaks is None or peaks.size != since_size:
             raise MessageUnknownError(
@@ -251,3 +280,26 @@ class ReceiptMaker:
         raise MessageUnknownError(
             "the newest checkpoint is older than the one that is held", size=tree.size, held=size
         )
+
+
+def _size_of(checkpoint: ReceiptCheckpoint) -> int:
+    """Stretches of its tree."""
+    return checkpoint.before.size + len(checkpoint.stretches)
+
+
+def _note_by(by: SignedHead, tree: GrownTree) -> str:
+    """The note of a checkpoint that is to prove what is in ``tree``.
+
+    Raises:
+        MessageUnknownError: the message came behind it.
+        CorruptLogError: it is of another history.
+    """
+    if tree.size > by.size:
+        raise MessageUnknownError(
+            "the checkpoint that is to prove the message does not have it yet",
+            size=by.size,
+            needed=tree.size,
+        )
+    if tree.size != by.size or tree.root() != by.root:
+        raise CorruptLogError("another tree of that size was signed once", size=by.size)
+    return by.note

@@ -83,7 +83,8 @@ def seal(
     assert len(line) <= HEADER_SIZE_MAX, len(line)
     cipher = _TAGGED if key is None else _AES
     version = _VERSION if stream else _VERSION_OF_ANY
-    head = _HEAD.pack(_MAGIC, version, cipher, 0, len(line), _key_id(key), os.urandom(32))
+    named = _NO_KEY if key is None else key_id(key)
+    head = _HEAD.pack(_MAGIC, version, cipher, 0, len(line), named, os.urandom(32))
     sealed = _sealer(head, key, stream)
     yield head
     yield from sealed(0, line)
@@ -110,7 +111,7 @@ def open_piece(
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
         raise _corrupt(where)
-    magic, version, cipher, zeros, size, key_id, _ = _HEAD.unpack(head)
+    magic, version, cipher, zeros, size, named, _ = _HEAD.unpack(head)
     if magic != _MAGIC or cipher not in _TAG_SIZES or zeros or size > HEADER_SIZE_MAX:
         raise _corrupt(where)
     if version not in (_VERSION, _VERSION_OF_ANY):
@@ -122,13 +123,13 @@ def open_piece(
         )
     if (version == _VERSION) is not bool(stream) or (stream and cipher == _DIGESTED):
         raise CorruptLogError("piece is none of this backup stream", file=where)
-    if cipher != _AES and key_id == _NO_KEY:
+    if cipher != _AES and named == _NO_KEY:
         # Not so that who has a key takes what somebody else has put there.
         if key is not None:
             raise ConfigError("a piece of this backup stream is not encrypted", file=where)
     elif key is None:
         raise ConfigError("this backup stream is encrypted: say --key-file", file=where)
-    elif key_id != _key_id(key):
+    elif named != key_id(key):
         raise ConfigError("this backup stream is encrypted with another key", file=where)
     opened = _opener(head, key, stream, where)
     tag_size = _TAG_SIZES[cipher]
@@ -212,9 +213,8 @@ def _box(key: bytes | None, head: bytes, stream: bytes) -> AESGCM:
     return AESGCM(derived)
 
 
-def _key_id(key: bytes | None) -> bytes:
-    if key is None:
-        return _NO_KEY
+def key_id(key: bytes) -> bytes:
+    """What names a key, and says nothing of it: eight bytes."""
     return hashlib.blake2b(key, digest_size=len(_NO_KEY), person=b"ledgermq key id").digest()
 
 

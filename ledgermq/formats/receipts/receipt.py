@@ -21,7 +21,7 @@ from ledgermq.formats.receipts.merkle_tree import (
     is_consistent,
     leaf_hash,
 )
-from ledgermq.formats.receipts.signed_note import NOTE_SIZE_MAX, NoteKey
+from ledgermq.formats.receipts.signed_note import NOTE_SIZE_MAX, NoteKey, note_text
 from ledgermq.formats.records.message import Message, decode_message
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.limits import ENTRY_SIZE_MAX
@@ -101,17 +101,26 @@ class Receipt(NamedTuple):
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise CorruptLogError("receipt cannot be read", reason=str(error)) from error
 
-    def verified(self, keys: Iterable[NoteKey], *, since: SignedHead | None = None) -> Proven:
+    def verified(
+        self,
+        keys: Iterable[NoteKey],
+        *,
+        since: SignedHead | None = None,
+        also: Iterable[NoteKey] = (),
+    ) -> Proven:
         """What it proves, by the signature of one of ``keys``.
 
         Args:
             since: the newest checkpoint that is known: the receipt's has to be the same one, or to
                 go on from it.
+            also: each of them has to have signed the checkpoint, too.
 
         Raises:
             CorruptLogError: it proves nothing; says where it fails.
         """
         head = SignedHead.read(self.note, keys)
+        for key in also:
+            note_text(self.note, [key])
         if len(self.record) > ENTRY_SIZE_MAX:
             raise CorruptLogError("record is too long", size=len(self.record), limit=ENTRY_SIZE_MAX)
         message = decode_message(memoryview(self.record))

@@ -100,8 +100,18 @@ class NoteSigner:
     def signed(self, text: str) -> str:
         """``text``, whose last line has an end, as a note."""
         assert text.endswith("\n"), text
+        return f"{text}\n{self._line(text)}"
+
+    def countersigned(self, note: str) -> str:
+        """A note of somebody else's, with the signature of this key behind the others."""
+        text, _, lines = note.rpartition("\n\n")
+        own = self._line(f"{text}\n")
+        others = [line for line in lines.splitlines(keepends=True) if line != own]
+        return f"{text}\n\n{''.join(others)}{own}"
+
+    def _line(self, text: str) -> str:
         signature = b64encode(self.key.id + self._signing.sign(text.encode())).decode()
-        return f"{text}\n— {self.key.name} {signature}\n"
+        return f"— {self.key.name} {signature}\n"
 
 
 def note_text(note: str, keys: Iterable[NoteKey]) -> tuple[str, NoteKey]:

@@ -28,6 +28,7 @@ from ledgermq.pipeline.jobs.log_digests import (
     joined,
     log_files,
 )
+from ledgermq.pipeline.jobs.receipt_faults import AuditedReceipts
 from ledgermq.repair.check.check_store import CheckedStore, CheckOptions, check_store
 from ledgermq.repair.file_workers import Report, Work
 
@@ -74,23 +75,31 @@ class AuditedReplica:
 
 @dataclass(frozen=True)
 class Audit:
-    """The outcome; ``first`` and ``end`` are the positions that were compared."""
+    """The outcome.
+
+    Attributes:
+        first, end: positions that were compared.
+        receipts: what the comparison with checkpoints has found; None where none was asked for.
+    """
 
     replicas: tuple[AuditedReplica, ...]
     faults: tuple[Fault, ...]
     first: int
     end: int
     grid: int
+    receipts: AuditedReceipts | None = None
 
 
 def audit(job: Job, roots: Sequence[Path], options: CheckOptions, *, split_bytes: int) -> Audit:
-    """Compare the stores in ``roots``; nothing in them is changed.
+    """Compare the stores in ``roots``, if there are any; nothing in them is changed.
 
     Raises:
         ConfigError: one is no store.
         StorageError: something cannot be read.
         JobFailedError: Spark gave up.
     """
+    if not roots:
+        return Audit((), (), 0, 0, FINE_GRID)
     runner = _SparkRunner(job, split_bytes)
     with ThreadPoolExecutor(len(roots)) as pool:
         checked = list(pool.map(lambda root: check_store(root, options, runner=runner), roots))

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ledgermq.model.errors import StorageError
 from ledgermq.pipeline.jobs.audit_job import Audit, AuditedReplica, Fault
 from ledgermq.pipeline.jobs.log_digests import StretchState
+from ledgermq.pipeline.jobs.receipt_faults import AuditedReceipts
 from ledgermq.pipeline.jobs.stats_counts import TopicCounts
 from ledgermq.pipeline.jobs.stats_job import GroupLag, Stats
 from ledgermq.store.files.small_file import replace_file
@@ -294,6 +295,7 @@ def write_report(audit: Audit, folder: Path) -> list[Path]:
 
 def audit_as_json(audit: Audit) -> dict[str, object]:
     """Everything that was found; ranges of the log are ``[first, end, state]``."""
+    receipts = {} if audit.receipts is None else {"receipts": _receipts_as_json(audit.receipts)}
     return {
         "first": audit.first,
         "end": audit.end,
@@ -308,6 +310,15 @@ def audit_as_json(audit: Audit) -> dict[str, object]:
             for replica in audit.replicas
         ],
         "faults": [fault._asdict() for fault in audit.faults],
+        **receipts,
+    }
+
+
+def _receipts_as_json(found: AuditedReceipts) -> dict[str, object]:
+    return {
+        **found._asdict(),
+        "copies": [copy._asdict() for copy in found.copies],
+        "faults": [fault._asdict() for fault in found.faults],
     }
 
 
@@ -324,12 +335,27 @@ def audit_as_html(audit: Audit) -> str:
     )
     pictures = "".join(_picture(audit, replica) for replica in audit.replicas)
     now = datetime.now(UTC).isoformat(timespec="seconds")
+    compared = (
+        f"<p>Positions {audit.first:,} to {audit.end:,}, in stretches of {audit.grid:,} bytes."
+        f" <b>{verdict}</b></p><p>{keys}</p>{pictures}"
+        f"<h2>Faults</h2>{_fault_table(audit.faults)}"
+    )
     return html_page(
         "Audit of a group",
-        f"<h1>Audit of {len(audit.replicas)} replicas</h1>"
-        f"<p>{now}; positions {audit.first:,} to {audit.end:,}, in stretches of"
-        f" {audit.grid:,} bytes. <b>{verdict}</b></p><p>{keys}</p>{pictures}"
-        f"<h2>Faults</h2>{_fault_table(audit.faults)}",
+        f"<h1>Audit of {len(audit.replicas)} replicas</h1><p>{now}</p>"
+        f"{compared if audit.replicas else ''}"
+        f"{'' if audit.receipts is None else _receipts_as_html(audit.receipts)}",
+    )
+
+
+def _receipts_as_html(found: AuditedReceipts) -> str:
+    untold = f"<p>{found.untold:,} more.</p>" if found.untold else ""
+    heads = ("copy", "kind", "topic", "queue", "from", "to", "what")
+    return (
+        f"<h2>What was signed</h2><p>{found.checkpoints:,} checkpoints with {found.stretches:,}"
+        f" stretches, up to {_time_text(found.at_ms)}.</p>"
+        f"{html_table(('copy', 'messages', 'stretches it lacks'), found.copies)}"
+        f"<h3>Not what was signed</h3>{html_table(heads, found.faults)}{untold}"
     )
 
 

@@ -110,7 +110,7 @@ def log_bytes(table: pa.Table) -> pa.BinaryArray:
     body = columns["body"]
     topic = columns["topic"].cast(pa.binary())
     heads, ends_with_mark = _heads_of_rest(rest)
-    texts = _property_texts(columns["properties"], ends_with_mark)
+    texts = property_texts(columns["properties"], ends_with_mark)
     sizes = [
         pc.fill_null(pc.binary_length(part), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         for part in (body, topic, texts)
@@ -216,7 +216,7 @@ def _numbers(column: pa.Array) -> Integers:
     return found
 
 
-def _property_texts(maps: pa.MapArray, marked: npt.NDArray[np.bool_]) -> pa.BinaryArray:
+def property_texts(maps: pa.MapArray, marked: npt.NDArray[np.bool_]) -> pa.BinaryArray:
     """Properties as the log has them: names and values with marks between them.
 
     Args:

@@ -35,9 +35,11 @@ from ledgermq.pipeline.pieces.piece_seal import (
     GROUP_LOG_BYTES,
     PIECE_LOG_BYTES,
     PIECE_RECORDS,
+    KeyOf,
     SealedPiece,
     seal_stretch,
 )
+from ledgermq.pipeline.pieces.topic_keys import KEYS_VARIABLE, locking_key
 from ledgermq.store.log_family import LogSpan
 from ledgermq.store.log_reader import LogReader
 
@@ -79,14 +81,17 @@ def seal_log(
     *,
     sizes: SealSizes = USUAL_SIZES,
     told: Told = lambda _done, _total: None,
+    keys: KeyOf = locking_key,
 ) -> Sealed:
     """Seal all up to the position ``committed`` that is not in the place; durable on return.
 
     Args:
         told: bytes of the log that were sealed so far, of how many.
+        keys: that topics are locked with.
 
     Raises:
-        ConfigError: the log is not the one that is there, or somebody else seals there, too.
+        ConfigError: the log is not the one that is there, or somebody else seals there, too, or a
+            topic that is locked there has no key.
         CorruptLogError: a record is not whole; nothing behind it was sealed.
         StorageError: store or place refused, or retention has just deleted a file: the next run
             goes on.
@@ -97,12 +102,26 @@ def seal_log(
         # It is lost, or a run has died before it: pieces from before the log's begin count, too.
         manifest = rebuild_manifest(place)
     check_same(place, manifest, reader)
+    locked = {topic for row in manifest.rows for topic in row.locked}
+
+    def key_of(topic: str) -> bytes | None:
+        key = keys(topic)
+        if key is None and topic in locked:
+            # Whoever runs this may have forgotten them: nothing of it is to lie there in the clear.
+            raise ConfigError(
+                "a topic was locked until now, and its key is not here: name the folder, or make"
+                " a new key with `ledgermq piece key`",
+                topic=topic,
+                setting=KEYS_VARIABLE,
+            )
+        return key
+
     pieces, size, stored = 0, 0, 0
     gap = max(0, int(reader.first) - manifest.end) if manifest.rows else 0
     total = committed - max(int(reader.first), manifest.end)
     for cut in cuts_behind(reader, manifest.end, committed, sizes):
         name = f"{PIECES}/{file_name(cut.begin, cut.end)}"
-        sealed = cut.sealed(follows=manifest.end)
+        sealed = cut.sealed(follows=manifest.end, keys=key_of)
         if place.put(name, sealed.parts):
             row = row_of(sealed.footer, size=sealed.size, tail=sealed.tail)
         else:
@@ -179,8 +198,11 @@ class LogCut(NamedTuple):
     end: int
     group_bytes: int
 
-    def sealed(self, *, follows: int) -> SealedPiece:
+    def sealed(self, *, follows: int, keys: KeyOf = lambda _topic: None) -> SealedPiece:
         """The piece, in memory.
+
+        Args:
+            keys: that its topics are locked with.
 
         Raises:
             ConfigError, CorruptLogError: as ``seal_stretch``.
@@ -193,6 +215,7 @@ class LogCut(NamedTuple):
             follows=follows,
             group_bytes=self.group_bytes,
             file=str(self.span.path),
+            keys=keys,
         )
 
 

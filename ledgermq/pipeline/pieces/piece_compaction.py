@@ -110,6 +110,9 @@ def _keyed(place: ReadPlace, row: PieceRow, topic: str) -> Iterator[tuple[pa.Tab
     """Rows of a topic in a piece that are in a queue and have keys; and their bodies' sizes."""
     piece = PieceFile(place.ranges(row.name, row.size), tail=row.tail)
     for number in sorted({run.group for run in piece.footer.runs.get(topic, ())}):
+        if not piece.is_open(number):
+            # Nobody knows their keys: they stay, and take nothing away.
+            continue
         table = piece.group(number, (*_COLUMNS, "keys", "body"))
         flags = table.column("sysFlag").to_numpy()
         is_queued = are_queued(flags) & (table.column("queueOffset").to_numpy() >= 0)

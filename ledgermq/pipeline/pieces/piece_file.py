@@ -7,7 +7,8 @@ requests lead to a message of a queue: one of the footers, one of the row group.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from io import RawIOBase
 from typing import NamedTuple, Protocol, TypeVar, cast
 
@@ -21,10 +22,11 @@ from ledgermq.formats.records.inner_batch import is_batch, single_records
 from ledgermq.formats.records.message import INNER_BATCH
 from ledgermq.model.errors import CorruptLogError, MessageUnknownError
 from ledgermq.pipeline.pieces.key_filter import filter_of, keys_of, may_have
+from ledgermq.pipeline.pieces.locked_rows import OPEN_COLUMNS, LockedBytes, unlock
 from ledgermq.pipeline.pieces.log_columns import LOG_COLUMNS, PIECE_SCHEMA, log_bytes, milliseconds
 from ledgermq.pipeline.pieces.piece_footer import (
     END_SIZE,
-    GROUP_LOG_BYTES_MAX,
+    GROUP_PLAIN_BYTES_MAX,
     PARQUET_MARK,
     TRAILER_SIZE,
     FilePart,
@@ -37,15 +39,12 @@ from ledgermq.pipeline.pieces.piece_footer import (
     decode_trailer,
     table_size,
 )
-from ledgermq.pipeline.pieces.piece_seal import runs_of, times_of
+from ledgermq.pipeline.pieces.piece_seal import locked_name, runs_of, times_of
+from ledgermq.pipeline.pieces.topic_keys import find_key, unlocking_key
 
 TAIL_BYTES = 256 << 10
 """Bytes of the first request where nobody knows how long the footers are: those of a piece of 128
 MiB have a fifth of it."""
-
-GROUP_PLAIN_BYTES_MAX = 4 * GROUP_LOG_BYTES_MAX
-"""Most bytes of a row group as Parquet has it decompressed: of a row that has its own bytes all
-stands there twice, and some columns say once more what the properties do."""
 
 TEXT_BYTES_MAX, NUMBER_MAX = 1 << 20, 4 << 20
 """Bounds for what Parquet's footer says."""
@@ -126,6 +125,18 @@ class PieceFile:
             raise damaged("table", self.name)
         self._metadata = self._checked_metadata(table)
 
+    def closed_rows(self) -> Counter[str]:
+        """How many rows of which topics are locked with keys that are not here.
+
+        Raises:
+            ConfigError, StorageError: as ``find_key``.
+        """
+        found: Counter[str] = Counter()
+        for number, locked in self.footer.locked.items():
+            if not self.is_open(number):
+                found[locked.topic] += self.footer.groups[number].rows
+        return found
+
     @property
     def tail(self) -> int:
         """Bytes of both footers, from the first one to the file's end."""
@@ -172,8 +183,49 @@ class PieceFile:
             columns: those that are made; all when left out.
 
         Raises:
+            KeyMissingError: they are locked with a key that is not here.
             CorruptLogError: it is not what was sealed.
             StorageError: it cannot be read.
+        """
+        locked = self.footer.locked.get(number)
+        if locked is None or (columns is not None and OPEN_COLUMNS.issuperset(columns)):
+            return self.open_group(number, columns)
+        key = unlocking_key(locked.topic, locked.key, where=self.name)
+        return unlock(
+            self.locked_bytes(number).content,
+            key,
+            locked_name(self.footer, locked.topic, locked.number),
+            rows=self.footer.groups[number].rows,
+            columns=columns,
+            part=f"locked rows of group {number}",
+            where=self.name,
+        )
+
+    def is_open(self, number: int) -> bool:
+        """Whether all of a row group can be read: it is not locked, or its key is here.
+
+        Raises:
+            ConfigError, StorageError: as ``find_key``.
+        """
+        locked = self.footer.locked.get(number)
+        return locked is None or find_key(locked.topic, locked.key) is not None
+
+    def locked_bytes(self, number: int) -> LockedBytes:
+        """The locked rows of a row group, as they are: one request.
+
+        Raises:
+            CorruptLogError, StorageError: as ``group``.
+        """
+        topic, key, kept, part = self.footer.locked[number]
+        content = self._checked(part, f"locked rows of group {number}")
+        return LockedBytes(topic, key, kept, content)
+
+    def open_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """What everybody may read of a row group; of rows that are locked all but
+        ``OPEN_COLUMNS`` is null.
+
+        Raises:
+            CorruptLogError, StorageError: as ``group``.
         """
         place = self.footer.groups[number]
         part = f"group {number}"
@@ -278,7 +330,8 @@ class PieceFile:
             return
         filters = self.filters()
         for number in groups:
-            if not may_have(filters[number], topic, key):
+            # Filters would tell of keys: rows that are locked have none.
+            if number not in self.footer.locked and not may_have(filters[number], topic, key):
                 continue
             table = self.group(number)
             table = table.filter(pc.equal(table.column("topic"), topic))
@@ -295,6 +348,11 @@ class PieceFile:
         for number in range(len(self.footer.groups)):
             if not _may_have(self._metadata.row_group(number), position):
                 continue
+            if number in self.footer.locked:
+                # It may be of another topic, whose key is nobody's business.
+                places = self.group(number, ["physicalOffset"]).column(0)
+                if not pc.any(pc.equal(places, position)).as_py():
+                    continue
             table = self.group(number, LOG_COLUMNS)
             found = table.filter(pc.equal(table.column("physicalOffset"), position))
             if found.num_rows:
@@ -330,13 +388,17 @@ class PieceFile:
         """
         return self._log(lambda _number, _table: None)
 
-    def _log(self, look: Callable[[int, pa.Table], None]) -> memoryview:
+    def _log(
+        self, look: Callable[[int, pa.Table], None], left_out: Collection[int] = ()
+    ) -> memoryview:
+        """All bytes of the log but those of the row groups in ``left_out``, which are zeros."""
         footer = self.footer
         content = bytearray(footer.end - footer.start)
         for number in range(len(footer.groups)):
-            table = self.group(number)
+            table = self.open_group(number) if number in left_out else self.group(number)
             look(number, table)
-            self._put(content, table, f"group {number}")
+            if number not in left_out:
+                self._put(content, table, f"group {number}")
         plain = self.rest()
         content[len(content) - len(plain) :] = plain
         return memoryview(content)
@@ -386,9 +448,12 @@ class PieceFile:
             self._checked(FilePart(place.at, place.size, place.crc), f"group {number}")
         self._checked(self.footer.rest, "rest")
         self._checked(self.footer.filters, "filters")
+        for number in self.footer.locked:
+            self.locked_bytes(number)
 
     def verify(self) -> int:
-        """Read all, and compare it with what the footers say, and each record with its sums.
+        """Read all, and compare it with what the footers say, and each record with its sums. Of
+        rows whose key is not here the sum of the locked part is compared, and what is open.
 
         Returns:
             How many records there are.
@@ -402,24 +467,29 @@ class PieceFile:
         found: dict[str, list[SealedRun]] = {}
         places: list[tuple[int, int]] = []
         batched: set[str] = set()
+        closed = {number for number in footer.locked if not self.is_open(number)}
+        has_holes = bool(footer.dropped.records or closed)
 
         def look(number: int, table: pa.Table) -> None:
             runs_of(table, number, found, thinned=footer.thinned, batched=batched)
-            if footer.dropped.records:
+            if number in closed:
+                self.locked_bytes(number)
+            elif has_holes:
                 sizes = pc.binary_length(log_bytes(table)).to_pylist()
                 places.extend(zip(table.column("physicalOffset").to_pylist(), sizes, strict=True))
             place = footer.groups[number]
             if times_of(table) != (place.min_ms, place.max_ms):
                 raise damaged("footer", self.name, group=number)
-            if filter_of(table) != filters[number]:
+            if (b"" if number in footer.locked else filter_of(table)) != filters[number]:
                 raise damaged("filters", self.name, group=number)
 
-        view = self._log(look)
+        view = self._log(look, closed)
         runs = {topic: tuple(runs) for topic, runs in found.items()}
         if runs != footer.runs or batched != set(footer.batched):
             raise damaged("footer", self.name, reason="it says something else than the groups")
-        if footer.dropped.records:
-            return self._verify_left(view, places)
+        if has_holes:
+            unread = sum(footer.groups[number].rows for number in closed)
+            return unread + self._verify_left(view, places)
         facts = facts_of(view, 0, len(view), header_size=footer.header_size, base=footer.start)
         if facts != footer.facts:
             raise damaged("footer", self.name, reason="it says something else than the groups")

@@ -5,6 +5,8 @@
     4                           groups   row groups of Parquet, one behind the other
                                 rest     bytes of the log that are no record (zlib)
                                 filters  a key filter for each row group (``key_filter.py``)
+                                locked   rows of topics that have keys (``locked_rows.py``), one
+                                         part for each row group of such a topic
                                 footer   a JSON object (zlib)
                           40    trailer
                                 table    Parquet's own footer, its size, b"PAR1": to the file's end
@@ -14,7 +16,7 @@ The trailer, big-endian:
     offset  size  field
     0       2     version      1; 2 where rows were dropped; 3 where some of a queue's were; 4
                                where records have several messages
-    2       1     cipher       0: the piece is in the clear
+    2       1     cipher       0: the piece is in the clear; 1: some rows are locked with keys
     3       1     zero
     4       4     footer size  bytes in the file
     8       4     plain size   bytes of the JSON object
@@ -57,6 +59,10 @@ GROUPS_MAX = 16_384
 GROUP_LOG_BYTES_MAX = 64 << 20
 """Most bytes of the log in one row group; those that are sealed have 4 MiB and one record more."""
 
+GROUP_PLAIN_BYTES_MAX = 4 * GROUP_LOG_BYTES_MAX
+"""Most bytes of a row group as Parquet has it decompressed: of a row that has its own bytes all
+stands there twice, and some columns say once more what the properties do."""
+
 LOG_BYTES_MAX = 1 << 31
 """Most bytes of the log in one piece: it is a part of one file."""
 
@@ -64,7 +70,9 @@ _TRAILER = Struct(">HBBIIIIII4s8s")
 TRAILER_SIZE = _TRAILER.size
 _MAGIC = b"LMQSEAL1"
 _VERSION, _VERSION_DROPPED, _VERSION_THINNED, _VERSION_BATCHES = 1, 2, 3, 4
+_OPEN, _LOCKED = 0, 1
 _SUM_AT = 24
+_KEY_NAME = re.compile(r"[0-9a-f]{16}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 assert TRAILER_SIZE == 40
 
@@ -125,6 +133,21 @@ class SealedRun(NamedTuple):
         return self.offset + (self.span or self.rows)
 
 
+class LockedGroup(NamedTuple):
+    """Rows of a row group that are locked with a key of their topic.
+
+    Attributes:
+        key: name of the key.
+        number: that no other ones of the piece have: they are bound to it.
+        part: where they are in the file.
+    """
+
+    topic: str
+    key: str
+    number: int
+    part: FilePart
+
+
 class QueueStretch(NamedTuple):
     """Messages of a queue in a piece whose offsets follow one another, or did when the piece was
     sealed; times are epoch ms.
@@ -175,6 +198,7 @@ class PieceFooter:
             is in no run of them was dropped on purpose.
         notes: of those whose deletion was noted, in their order.
         batched: topics of which records have several messages, ascending.
+        locked: by number of the row group, in their order.
     """
 
     start: int
@@ -193,6 +217,7 @@ class PieceFooter:
     thinned: Mapping[str, tuple[QueueStretch, ...]] = field(default_factory=dict)
     notes: tuple[PieceNote, ...] = ()
     batched: tuple[str, ...] = ()
+    locked: Mapping[int, LockedGroup] = field(default_factory=dict)
 
 
 class PieceEnd(NamedTuple):
@@ -229,6 +254,7 @@ def encode_footer(footer: PieceFooter, table: bytes | memoryview) -> tuple[bytes
         **({"thinned": footer.thinned} if footer.thinned else {}),
         **({"notes": footer.notes} if footer.notes else {}),
         **({"batched": footer.batched} if footer.batched else {}),
+        **({"locked": _locked_as_json(footer.locked)} if footer.locked else {}),
     }
     version = _VERSION_DROPPED if footer.dropped.records else _VERSION
     if footer.thinned:
@@ -240,11 +266,22 @@ def encode_footer(footer: PieceFooter, table: bytes | memoryview) -> tuple[bytes
 
     def packed(own: int) -> bytes:
         return _TRAILER.pack(
-            *(version, 0, 0, len(content), len(plain), zlib.crc32(content)),
+            *(
+                version,
+                _LOCKED if footer.locked else _OPEN,
+                0,
+                len(content),
+                len(plain),
+                zlib.crc32(content),
+            ),
             *(len(table), zlib.crc32(table), own, bytes(4), _MAGIC),
         )
 
     return content, packed(_trailer_sum(packed(0)))
+
+
+def _locked_as_json(locked: Mapping[int, LockedGroup]) -> list[list[object]]:
+    return [[group, *one[:-1], *one.part] for group, one in locked.items()]
 
 
 def table_size(end: bytes | memoryview, *, where: str) -> int:
@@ -276,7 +313,7 @@ def decode_trailer(content: bytes | memoryview, end: int, *, where: str) -> Piec
     )
     if own != _trailer_sum(content):
         raise damaged("trailer", where)
-    if not _VERSION <= version <= _VERSION_BATCHES or cipher:
+    if not _VERSION <= version <= _VERSION_BATCHES or cipher not in (_OPEN, _LOCKED):
         raise ConfigError("piece of a later version", file=where, version=version, cipher=cipher)
     at = end - TRAILER_SIZE - size
     if zero or any(zeros) or at < 4 or max(size, plain) > FOOTER_BYTES_MAX:
@@ -351,6 +388,7 @@ def _read(document: dict[str, list[object]]) -> PieceFooter:
         },
         notes=tuple(_note(row) for row in document.get("notes", [])),
         batched=tuple(batched),
+        locked=dict(_locked(row) for row in document.get("locked", [])),
     )
 
 
@@ -361,6 +399,15 @@ def _note(value: object) -> PieceNote:
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
         raise TypeError("no digest")
     return PieceNote(_integer(edition), digest)
+
+
+def _locked(value: object) -> tuple[int, LockedGroup]:
+    if not isinstance(value, list):
+        raise TypeError("no list")
+    group, topic, key, number, *part = value
+    if not isinstance(topic, str) or not isinstance(key, str) or _KEY_NAME.fullmatch(key) is None:
+        raise TypeError("no topic, or no name of a key")
+    return _integer(group), LockedGroup(topic, key, _integer(number), FilePart(*_integers(part)))
 
 
 def _integers(values: object) -> list[int]:
@@ -402,7 +449,7 @@ def _check(footer: PieceFooter, end: PieceEnd, where: str) -> None:
         )
     is_right = is_right and (
         at <= footer.rest.at <= footer.rest.end == footer.filters.at
-        and footer.filters.end == end.footer.at
+        and _locked_end(footer) == end.footer.at
         and footer.filters.size == filters
         and log_bytes + footer.rest_bytes + footer.dropped.log_bytes == size
         and min(*footer.dropped, *footer.topic_bytes.values()) >= 0
@@ -415,6 +462,22 @@ def _check(footer: PieceFooter, end: PieceEnd, where: str) -> None:
     )
     if not is_right:
         raise damaged("footer", where, reason="places or sizes cannot be")
+
+
+def _locked_end(footer: PieceFooter) -> int:
+    """Where the locked parts end, one behind the other; -1 where they cannot be so."""
+    at, last = footer.filters.end, -1
+    for group, one in footer.locked.items():
+        is_right = (
+            last < group < len(footer.groups)
+            and one.part.at == at
+            and one.part.size > 0
+            and 0 < len(one.topic) <= STORED_TOPIC_SIZE_MAX
+        )
+        if not is_right:
+            return -1
+        at, last = one.part.end, group
+    return at
 
 
 def _are_runs(topic: str, runs: tuple[SealedRun, ...], footer: PieceFooter) -> bool:

@@ -49,6 +49,7 @@ class PieceRow:
         topic_bytes: as the footer has them.
         edition: of its file (``PieceName``).
         dropped: how many of its records it has no more.
+        locked: topics whose rows are locked with a key, ascending.
     """
 
     start: int
@@ -62,6 +63,7 @@ class PieceRow:
     topic_bytes: Mapping[str, int] = field(default_factory=dict)
     edition: int = 0
     dropped: int = 0
+    locked: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -170,6 +172,7 @@ def row_of(footer: PieceFooter, *, size: int, tail: int, edition: int = 0) -> Pi
         topic_bytes=footer.topic_bytes,
         edition=edition,
         dropped=footer.dropped.records,
+        locked=tuple(sorted({one.topic for one in footer.locked.values()})),
     )
 
 
@@ -298,7 +301,7 @@ def encode_manifest(manifest: PieceManifest) -> bytes:
 
 
 def _document(manifest: PieceManifest) -> dict[str, object]:
-    pieces = [asdict(row) for row in manifest.rows]
+    pieces = [_row_as_json(row) for row in manifest.rows]
     if not manifest.edition:
         return {"version": _VERSION, "pieces": pieces}
     return {
@@ -308,6 +311,13 @@ def _document(manifest: PieceManifest) -> dict[str, object]:
         "ends": dict(manifest.ends),
         "pieces": pieces,
     }
+
+
+def _row_as_json(row: PieceRow) -> dict[str, object]:
+    found = asdict(row)
+    if not row.locked:
+        del found["locked"]
+    return found
 
 
 def _row(fields_: Any) -> PieceRow:
@@ -328,6 +338,7 @@ def _row(fields_: Any) -> PieceRow:
         },
         edition=_integer(fields_.get("edition", 0)),
         dropped=_integer(fields_.get("dropped", 0)),
+        locked=tuple(_topic(one) for one in _list(fields_.get("locked", []))),
     )
     if not (
         0 <= row.start < row.end
@@ -359,6 +370,12 @@ def _stretch(values: object) -> QueueStretch:
     if not (0 <= found.queue_id <= QUEUE_ID_MAX and 0 <= found.offset < found.end):
         raise ValueError("messages of a queue that cannot be")
     return found
+
+
+def _topic(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no topic")
+    return value
 
 
 def _list(value: object) -> list[Any]:

@@ -128,6 +128,9 @@ def check_notes(place: ReadPlace, row: PieceRow, piece: PieceFile) -> int:
         if not told:
             raise _wrong("messages are missing of which no note says so", piece.name, topic=topic)
         groups = sorted({run.group for run in footer.runs.get(topic, ())})
+        if not all(piece.is_open(number) for number in groups):
+            # Who has not the key sees how many there are, and no digest.
+            continue
         there = [
             one for number in groups for one in records_in(piece.group(number, LOG_COLUMNS), topic)
         ]

@@ -11,10 +11,16 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ledgermq.formats.receipts.checkpoint import ReceiptCheckpoint, SignedHead, SignedStretch
+from ledgermq.formats.receipts.checkpoint_chain import chained
 from ledgermq.formats.receipts.merkle_tree import Peaks, leaf_hash
 from ledgermq.formats.receipts.signed_note import NoteKey
 from ledgermq.formats.records.message import POSITION, QUEUE_OFFSET_AT, decode_message
-from ledgermq.model.errors import ConfigError, CorruptLogError, MessageUnknownError
+from ledgermq.model.errors import (
+    ConfigError,
+    CorruptLogError,
+    KeyMissingError,
+    MessageUnknownError,
+)
 from ledgermq.model.limits import RECEIPTS_TOPIC
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
@@ -28,8 +34,8 @@ class ProvenPieces(NamedTuple):
 
     Attributes:
         messages: that were compared.
-        lacking: stretches of which messages were dropped, or were never sealed: what is left of
-            them cannot be compared.
+        lacking: stretches of which messages were dropped, or were never sealed, or are locked with
+            a key that is not here: what is left of them cannot be compared.
         at_ms: when the newest checkpoint was signed, epoch ms.
     """
 
@@ -54,24 +60,11 @@ def prove_pieces(
             messages are others than those that were signed; names them.
         MessageUnknownError, StorageError: as ``ColdQueues.read``, of the topic of receipts.
     """
-    checkpoints, at_ms, is_known = 0, 0, since is None
-    tree: Peaks | None = None
+    checkpoints = at_ms = 0
     names: dict[QueueName, None] = {}
-    for offset, one in _checkpoints(queues):
-        if tree is None:
-            is_known |= since is not None and _is_same(since, one.before)
-        elif one.before != tree:
-            raise CorruptLogError("checkpoints do not follow one another", offset=offset)
-        at_ms, tree = one.head(keys).at_ms, one.after()
-        is_known |= since is not None and _is_same(since, tree)
+    for one, head, _ in chained(_checkpoints(queues), keys, since=since):
         names |= dict.fromkeys(QueueName(*stretch[:2]) for stretch in one.stretches)
-        checkpoints += 1
-    if not is_known and since is not None:
-        raise CorruptLogError(
-            "checkpoints in pieces do not go on from the one that was kept",
-            kept=since.size,
-            newest=0 if tree is None else tree.size,
-        )
+        checkpoints, at_ms = checkpoints + 1, head.at_ms
     stretches = messages = lacking = 0
     wanted = list(names)
     for first in range(0, len(wanted), QUEUES_AT_ONCE):
@@ -96,17 +89,6 @@ def _checkpoints(queues: ColdQueues) -> Iterator[tuple[int, ReceiptCheckpoint]]:
     for record in queues.read(RECEIPTS_TOPIC, 0, found.first):
         message = decode_message(memoryview(record.record))
         yield message.queue_offset, ReceiptCheckpoint.decode(message.body)
-
-
-def _is_same(known: SignedHead, tree: Peaks) -> bool:
-    """Whether a tree is the one that was kept.
-
-    Raises:
-        CorruptLogError: it is another one of that size.
-    """
-    if known.size == tree.size and known.root != tree.root():
-        raise CorruptLogError("another tree of that size was signed once", size=known.size)
-    return known.size == tree.size
 
 
 class _Reader:
@@ -135,7 +117,7 @@ class _Reader:
                 if record is None or _offset_of(record) != offset:
                     return False
                 tree.append(leaf_hash(record))
-        except MessageUnknownError:
+        except (KeyMissingError, MessageUnknownError):
             return False
         if tree.root() != stretch.root:
             raise CorruptLogError(

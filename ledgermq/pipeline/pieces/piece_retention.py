@@ -53,10 +53,12 @@ from ledgermq.pipeline.pieces.piece_places import (
 )
 from ledgermq.pipeline.pieces.piece_seal import (
     GROUP_LOG_BYTES,
+    GroupRows,
     SaidOfPiece,
     SealedPiece,
     seal_tables,
 )
+from ledgermq.pipeline.pieces.topic_keys import unlocking_key
 
 
 class TopicAge(NamedTuple):
@@ -128,7 +130,7 @@ class Pruned(NamedTuple):
 
 Told = Callable[[int, int], None]
 
-_ANY_TIME = 1 << 62
+_ANY_TIME, _NO_TIME = 1 << 62, -1 << 62
 
 ROWS_AT_ONCE = 64
 """Pieces after which the manifest is replaced: it has a row for each piece, and is put as a whole.
@@ -278,7 +280,7 @@ def _rewritten(place: SealedPlace, expired: Expired, run: _Run) -> _RowChange | 
     piece = PieceFile(place.ranges(old.name, old.size), tail=old.tail)
     noted: dict[str, list[NotedRecord]] = {}
     kept = list(_kept(piece, expired, run, noted))
-    if sum(table.num_rows for table, _ in kept) == sum(one.rows for one in piece.footer.groups):
+    if sum(one.table.num_rows for one in kept) == sum(one.rows for one in piece.footer.groups):
         return None
     note = _note_of(expired, run, noted)
     fresh: PieceRow | None = None
@@ -368,13 +370,33 @@ def _outrun(place: SealedPlace) -> ConfigError:
 
 def _kept(
     piece: PieceFile, expired: Expired, run: _Run, noted: dict[str, list[NotedRecord]]
-) -> Iterator[tuple[pa.Table, I64]]:
-    """The rows that stay, in groups, and their bytes in the log. What goes is counted; and of
-    topics of which single messages go ``noted`` gets all records.
+) -> Iterator[GroupRows]:
+    """The rows that stay, in groups. What goes is counted; and of topics of which single messages
+    go ``noted`` gets all records.
+
+    Raises:
+        KeyMissingError: some of a group are to go that is locked with a key that is not here.
     """
-    waiting: list[tuple[pa.Table, I64]] = []
+    waiting: list[GroupRows] = []
     positions = expired.positions
-    for number in range(len(piece.footer.groups)):
+    for number, group in enumerate(piece.footer.groups):
+        locked = piece.footer.locked.get(number)
+        if locked is not None and locked.topic not in expired.thinned:
+            # It needs no key where all of it goes, or stays.
+            table = piece.open_group(number)
+            stored = milliseconds(table.column("storeTimestamp"))
+            old = int((stored < expired.topics.get(locked.topic, _NO_TIME)).sum())
+            if not old:
+                yield from _joined(waiting)
+                waiting = []
+                sizes = np.zeros(group.rows, np.int64)
+                sizes[0] = group.log_bytes
+                yield GroupRows(table, sizes, locked=piece.locked_bytes(number))
+                continue
+            if old == group.rows:
+                run.records[locked.topic] += old
+                run.sizes[locked.topic] += group.log_bytes
+                continue
         table = piece.group(number)
         lengths = _lengths(table)
         goes = np.zeros(table.num_rows, np.bool_)
@@ -391,17 +413,24 @@ def _kept(
         table, lengths = table.filter(pa.array(~goes)), lengths[~goes]
         if not table.num_rows:
             continue
-        if sum(int(one.sum()) for _, one in waiting) + int(lengths.sum()) > GROUP_LOG_BYTES:
+        fits = sum(int(one.sizes.sum()) for one in waiting) + int(lengths.sum()) <= GROUP_LOG_BYTES
+        if locked is not None or not fits:
             yield from _joined(waiting)
             waiting = []
-        waiting.append((table, lengths))
+        waiting.append(GroupRows(table, lengths))
+        if locked is not None:
+            key = unlocking_key(locked.topic, locked.key, where=piece.name)
+            (rows,) = _joined(waiting)
+            yield rows._replace(key=key, number=locked.number)
+            waiting = []
     yield from _joined(waiting)
 
 
-def _joined(waiting: list[tuple[pa.Table, I64]]) -> Iterator[tuple[pa.Table, I64]]:
+def _joined(waiting: list[GroupRows]) -> Iterator[GroupRows]:
     if waiting:
-        table = pa.concat_tables([one for one, _ in waiting]).cast(PIECE_SCHEMA).combine_chunks()
-        yield table, np.concatenate([lengths for _, lengths in waiting])
+        table = pa.concat_tables([one.table for one in waiting]).cast(PIECE_SCHEMA)
+        sizes = np.concatenate([one.sizes for one in waiting])
+        yield GroupRows(table.combine_chunks(), sizes)
 
 
 def _lengths(table: pa.Table) -> I64:
@@ -411,7 +440,7 @@ def _lengths(table: pa.Table) -> I64:
 
 def _resealed(
     piece: PieceFile,
-    kept: list[tuple[pa.Table, I64]],
+    kept: list[GroupRows],
     expired: Expired,
     notes: tuple[PieceNote, ...],
 ) -> SealedPiece:
@@ -421,8 +450,8 @@ def _resealed(
         CorruptLogError: it cannot be read back.
     """
     footer = piece.footer
-    records = sum(table.num_rows for table, _ in kept)
-    left = sum(int(lengths.sum()) for _, lengths in kept)
+    records = sum(one.table.num_rows for one in kept)
+    left = sum(int(one.sizes.sum()) for one in kept)
     dropped = DroppedRows(
         footer.facts.records - records, footer.end - footer.start - footer.rest_bytes - left
     )

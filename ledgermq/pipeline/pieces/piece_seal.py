@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from ledgermq.model.names.system_topics import PART_PROPERTY, SNAPSHOT_TAG, STAT
 from ledgermq.pipeline.columns.message_schema import COLUMNS
 from ledgermq.pipeline.columns.record_columns import RecordBlock, RecordColumns
 from ledgermq.pipeline.pieces.key_filter import filter_of
+from ledgermq.pipeline.pieces.locked_rows import LockedBytes, lock, open_rows
 from ledgermq.pipeline.pieces.log_columns import (
     LOG_REST,
     PIECE_SCHEMA,
@@ -46,6 +47,7 @@ from ledgermq.pipeline.pieces.piece_footer import (
     PARQUET_MARK,
     DroppedRows,
     FilePart,
+    LockedGroup,
     PieceFooter,
     PieceNote,
     QueueStretch,
@@ -54,6 +56,7 @@ from ledgermq.pipeline.pieces.piece_footer import (
     encode_footer,
     table_size,
 )
+from ledgermq.pipeline.pieces.topic_keys import key_name
 
 GROUP_LOG_BYTES = 4 << 20
 """Bytes of the log in a row group, and one record more: what who reads one message has to read."""
@@ -77,6 +80,27 @@ _STATISTICS = [
 _ASCENDING = (*("queueOffset", "physicalOffset", "raftIndex", "bornTimestamp", "storeTimestamp"),)
 
 
+KeyOf = Callable[[str], bytes | None]
+"""The key that rows of a topic are locked with; None: with none."""
+
+
+class GroupRows(NamedTuple):
+    """Rows that become a row group.
+
+    Attributes:
+        sizes: bytes that each has in the log, with the header of its entry.
+        key: that they are to be locked with: all are of one topic; None: with none.
+        locked: that are locked already, and ``table`` is what is open of them.
+        number: that they are locked with, as no others of the piece; None: the group's.
+    """
+
+    table: pa.Table
+    sizes: I64
+    key: bytes | None = None
+    locked: LockedBytes | None = None
+    number: int | None = None
+
+
 class SealedPiece(NamedTuple):
     """A piece that is sealed: its bytes, in parts, and what it says of itself."""
 
@@ -91,7 +115,7 @@ class SealedPiece(NamedTuple):
     @property
     def tail(self) -> int:
         """Bytes of both footers."""
-        return sum(map(len, self.parts[3:]))
+        return sum(map(len, self.parts[-3:]))
 
 
 def seal_stretch(
@@ -104,6 +128,7 @@ def seal_stretch(
     follows: int = -1,
     group_bytes: int = GROUP_LOG_BYTES,
     file: str = "",
+    keys: KeyOf = lambda _topic: None,
 ) -> SealedPiece:
     """Seal the bytes from ``begin``, where a record begins, to ``end``, where one ends or the file.
 
@@ -117,6 +142,7 @@ def seal_stretch(
         follows: where the pieces before it end.
         group_bytes: of the log in a row group.
         file: named in errors.
+        keys: of topics.
 
     Raises:
         ConfigError: a record has more bytes than a piece takes.
@@ -127,17 +153,14 @@ def seal_stretch(
     block = RecordBlock(view, base, starts, sizes, header_size, file)
     said = SaidOfPiece(base + begin, base + end, header_size, facts, follows)
     return seal_tables(
-        _tables(block, group_bytes), said, rest=view[_records_end(begin, starts, sizes) : end]
+        _tables(block, group_bytes, keys), said, rest=view[_records_end(begin, starts, sizes) : end]
     )
 
 
-def seal_tables(
-    tables: Iterable[tuple[pa.Table, I64]], said: SaidOfPiece, *, rest: memoryview
-) -> SealedPiece:
+def seal_tables(tables: Iterable[GroupRows], said: SaidOfPiece, *, rest: memoryview) -> SealedPiece:
     """Seal rows of a piece, a row group each: those of a stretch of the log, in their order.
 
     Args:
-        tables: and how many bytes each row has in the log, with the header of its entry.
         said: what the rows do not say.
         rest: of the log behind the last record.
     """
@@ -148,11 +171,19 @@ def seal_tables(
     snapshots: list[int] = []
     topics: Counter[str] = Counter()
     batched: set[str] = set()
-    with pq.ParquetWriter(sink, PIECE_SCHEMA, **parquet_form(PIECE_SCHEMA.names)) as writer:
-        for table, sizes in tables:
+    closed: dict[int, LockedBytes] = {}
+    form = parquet_form(PIECE_SCHEMA.names)
+    with pq.ParquetWriter(sink, PIECE_SCHEMA, **form) as writer:
+        for table, sizes, key, kept, numbered in tables:
+            number = len(groups) if numbered is None else numbered
+            locked = kept if key is None else _locked(table, key, said, number)
             at = sink.tell()
-            writer.write_table(table, row_group_size=table.num_rows)
-            filters.append(filter_of(table))
+            shown = open_rows(table) if locked else table
+            writer.write_table(shown, row_group_size=table.num_rows)
+            # A filter tells who guesses a key.
+            filters.append(b"" if locked else filter_of(table))
+            if locked:
+                closed[len(groups)] = locked
             of_topics = _bytes_of_topics(table, sizes)
             topics.update(of_topics)
             size = sink.tell() - at
@@ -173,8 +204,16 @@ def seal_tables(
         snapshots=snapshots,
         topic_bytes=topics,
         batched=batched,
+        closed=closed,
         rest=rest,
     )
+
+
+def _locked(table: pa.Table, key: bytes, said: SaidOfPiece, number: int) -> LockedBytes:
+    topic = table.column("topic")[0].as_py()
+    name = locked_name(said, topic, number)
+    content = lock(table, key, name, parquet_form(PIECE_SCHEMA.names))
+    return LockedBytes(topic, key_name(key), number, content)
 
 
 def _bytes_of_topics(table: pa.Table, sizes: I64) -> dict[str, int]:
@@ -212,6 +251,11 @@ class SaidOfPiece(NamedTuple):
     notes: tuple[PieceNote, ...] = ()
 
 
+def locked_name(said: SaidOfPiece | PieceFooter, topic: str, number: int) -> str:
+    """What locked rows of a piece are bound to; of a piece that is written anew it stays."""
+    return f"{said.start}-{said.end}/{topic}/{number}"
+
+
 def _assembled(
     parquet: memoryview,
     groups: list[SealedGroup],
@@ -222,6 +266,7 @@ def _assembled(
     snapshots: list[int],
     topic_bytes: Mapping[str, int],
     batched: Collection[str],
+    closed: Mapping[int, LockedBytes],
     rest: memoryview,
 ) -> SealedPiece:
     """The parts of the file: what is ours stands between the row groups and Parquet's footer."""
@@ -231,6 +276,12 @@ def _assembled(
     assert at + len(table) == len(parquet), (at, len(table), len(parquet))
     crcs = [zlib.crc32(parquet[group.at : group.at + group.size]) for group in groups]
     packed, every = zlib.compress(rest), b"".join(filters)
+    behind = at + len(packed) + len(every)
+    locked: dict[int, LockedGroup] = {}
+    for number, one in closed.items():
+        part = FilePart(behind, len(one.content), zlib.crc32(one.content))
+        locked[number] = LockedGroup(one.topic, one.key, one.number, part)
+        behind = part.end
     footer = PieceFooter(
         **said._asdict(),
         groups=tuple(group._replace(crc=crc) for group, crc in zip(groups, crcs, strict=True)),
@@ -241,9 +292,11 @@ def _assembled(
         filters=FilePart(at + len(packed), len(every), zlib.crc32(every)),
         topic_bytes=dict(topic_bytes),
         batched=tuple(sorted(batched)),
+        locked=locked,
     )
     content, trailer = encode_footer(footer, table)
-    return SealedPiece((parquet[:at], packed, every, content, trailer, table), footer)
+    secret = tuple(one.content for one in closed.values())
+    return SealedPiece((parquet[:at], packed, every, *secret, content, trailer, table), footer)
 
 
 def _records(
@@ -265,8 +318,8 @@ def _records_end(begin: int, starts: I64, sizes: I64) -> int:
     return int(starts[-1] + sizes[-1]) if len(starts) else begin
 
 
-def _tables(block: RecordBlock, group_bytes: int) -> Iterator[tuple[pa.Table, I64]]:
-    """The row groups, in order, and how many bytes each row has in the log."""
+def _tables(block: RecordBlock, group_bytes: int, keys: KeyOf) -> Iterator[GroupRows]:
+    """The row groups, in order; a topic that has a key has its own."""
     if not len(block.starts):
         return
     rows = RecordColumns(block, inflate=False)
@@ -278,6 +331,14 @@ def _tables(block: RecordBlock, group_bytes: int) -> Iterator[tuple[pa.Table, I6
     sizes = block.sizes[order] + block.header_size
     ends = np.cumsum(sizes)
     topic_ends = np.flatnonzero(np.diff(ranked[order])) + 1
+    names = zip(ranks.tolist(), topics.dictionary.to_pylist(), strict=True)
+    by_rank = {rank: keys(name) for rank, name in names}
+
+    def key_at(row: int) -> bytes | None:
+        return by_rank[int(ranked[order[row]])]
+
+    # Where rows of a topic with a key begin, and those of the next one.
+    apart = [at for at in topic_ends.tolist() if key_at(at - 1) or key_at(at)]
     first, done = 0, 0
     while first < len(order):
         # One row more than fits, so that there is one.
@@ -286,13 +347,15 @@ def _tables(block: RecordBlock, group_bytes: int) -> Iterator[tuple[pa.Table, I6
         enough = int(np.searchsorted(ends, done + group_bytes // 4)) + 1
         within = topic_ends[(topic_ends >= max(enough, first + 1)) & (topic_ends < end)]
         end = int(within[-1]) if len(within) else end
+        end = next((at for at in apart if first < at < end), end)
         wanted = order[first:end]
         ascending = np.sort(wanted)
         part = RecordBlock(
             *(block.view, block.base, block.starts[ascending], block.sizes[ascending]),
             *(block.header_size, block.file),
         )
-        yield piece_table(part, np.searchsorted(ascending, wanted)), sizes[first:end]
+        table = piece_table(part, np.searchsorted(ascending, wanted))
+        yield GroupRows(table, sizes[first:end], key_at(first))
         first, done = end, int(ends[end - 1])
 
 

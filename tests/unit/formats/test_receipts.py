@@ -117,6 +117,7 @@ def test_notes_are_those_that_go_signs() -> None:
     # Beside signatures of others, too.
     both = f"{GO_NOTE}{SIGNER.signed(GO_TEXT).rpartition(chr(10) * 2)[2]}"
     assert note_text(both, KEYS) == (GO_TEXT, SIGNER.key)
+    assert SIGNER.countersigned(GO_NOTE) == SIGNER.countersigned(both) == both
     for text in (GO_PUBLIC[:-2], GO_PUBLIC.replace("c74f", "c74e"), "", "a+b", GO_SECRET):
         with pytest.raises(ConfigError):
             NoteKey.read(text)
