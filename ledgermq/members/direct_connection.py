@@ -23,7 +23,9 @@ from ledgermq.model.ids import NodeId
 
 if TYPE_CHECKING:
     # Both forms have the interface of this one.
-    Context, Stream, _make_context = ssl.SSLContext, PlainStream, plain_context
+    Context = ssl.SSLContext
+    Stream = PlainStream
+    _make_context = plain_context
     IS_COMPILED = True
 else:
     try:
