@@ -226,6 +226,37 @@ class Grant(NamedTuple):
     leader: NodeId = NodeId("")
 
 
+class PagePlaces(NamedTuple):
+    """Where a compiled wait finds what it needs: names with ``_at`` are cells, others slots."""
+
+    asleep_at: int
+    beat_at: int
+    dispatcher_at: int
+    run_at: int
+    messages_at: int
+    written: int
+    durable: int
+    committed: int
+    grant: int
+    heard: int
+
+    @classmethod
+    def of(cls, own: Role, dispatcher: Role) -> PagePlaces:
+        """Those of the process ``own``, which rings ``dispatcher``."""
+        return cls(
+            _PROCESS_AT[own] + 2,
+            _PROCESS_AT[own] + BEAT_AT,
+            _PROCESS_AT[dispatcher] + 2,
+            _RUN * FIELDS,
+            _COUNTERS_AT[own],
+            _WRITTEN,
+            _DURABLE,
+            _COMMITTED,
+            _GRANT,
+            _HEARD,
+        )
+
+
 class CursorPage:
     """A process's map of the page; who may write which slot is in the module's table."""
 
@@ -645,6 +676,10 @@ class CursorPage:
     def read_cells(self, at: int, count: int) -> list[int]:
         """What ``count`` cells from ``at`` on hold now."""
         return self._cells[at : at + count].tolist()
+
+    def whole(self) -> memoryview:
+        """All cells, until ``close``; for who knows what stands there (``PagePlaces``)."""
+        return self.lend(0, len(self._cells))
 
     def lend(self, at: int, count: int) -> memoryview:
         """``count`` cells from ``at`` on, until ``close``; for who knows what stands there."""

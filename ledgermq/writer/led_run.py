@@ -292,6 +292,37 @@ class LedRun:
         except (CorruptLogError, StorageError) as error:
             self._give_back(str(error))
 
+    def lend(self) -> tuple[SteadyLine, int] | None:
+        """The line of the run, for who takes followers' answers by it, and says so with
+        ``answered``, and the sequence of ``durable``, as far as it was looked at; None where there
+        is no run, or something waits.
+        """
+        if self._line is None or self._run[0] != self.cell or self.has_news:
+            return None
+        return self._line, self._durable_seen
+
+    def send_wanted(self) -> None:
+        """Send what the line wants sent, behind an answer."""
+        line = self._line
+        if line is not None:
+            self._send(line)
+
+    def answered(self, commit: int) -> bool:
+        """Do what follows from answers that the line has taken; whether the run lasts.
+
+        Args:
+            commit: the commit index, where they have changed it; else -1.
+        """
+        try:
+            line = self._line
+            if line is not None and self._awaits_round:
+                self._look_at_round(line)
+            if commit >= 0 and self._line is not None:
+                self._publish_commit(commit)
+        except (CorruptLogError, StorageError) as error:
+            self._give_back(str(error))
+        return self._line is not None
+
     def look(self) -> None:
         """End connections that take too long; now and then."""
         self._feed.look()

@@ -48,7 +48,12 @@ class _Feed:
 
     @property
     def sources(self) -> list[Pollable]:
-        return [self._poll.fileno()]
+        return [self.descriptor]
+
+    @property
+    def descriptor(self) -> int:
+        """Of the poll set: it can be read when there is something to do with a connection."""
+        return self._poll.fileno()
 
 
 def _received(connection: DirectConnection, events: int) -> list[list[memoryview]]:
@@ -65,6 +70,7 @@ class LedFeed(_Feed):
         self._pem = b""
         self._believed: dict[NodeId, bytes] = {}
         self._shaking: dict[DirectConnection, float] = {}
+        self._found: Answers = []
         self._listener = DirectListener(self._poll)
 
     def await_follower(self, peer: NodeId, order: AwaitFollower) -> int:
@@ -84,14 +90,43 @@ class LedFeed(_Feed):
 
     def take(self) -> Answers:
         """What has come over all connections, in the order of each."""
-        found: Answers = []
+        for connection in self.heard():
+            self._found += self._serve(connection, select.EPOLLIN)
+        found, self._found = self._found, []
+        return found
+
+    def heard(self) -> list[DirectConnection]:
+        """Followers whose writers have sent something that can be taken of the connection.
+
+        Whatever else there is to do with connections is done; what has come so is found by
+        ``take``.
+        """
+        heard: list[DirectConnection] = []
         for descriptor, events in self._poll.poll(0):
             connection = self._by_descriptor.get(descriptor)
-            if connection is not None:
-                found += self._serve(connection, events)
-            elif descriptor == self._listener.descriptor:
-                self._accept()
-        return found
+            if connection is None:
+                if descriptor == self._listener.descriptor:
+                    self._accept()
+            elif events == select.EPOLLIN and connection.peer is not None:
+                heard.append(connection)
+            else:
+                self._found += self._serve(connection, events)
+        return heard
+
+    @property
+    def has_found(self) -> bool:
+        """Whether ``take`` has something that came before."""
+        return bool(self._found)
+
+    def put_back(self, peer: NodeId, messages: list[list[memoryview]]) -> None:
+        """Have ``take`` find messages of ``peer`` that were taken of its connection."""
+        self._found += [(peer, parts) for parts in messages]
+
+    def note_end(self, peer: NodeId) -> None:
+        """The connection to ``peer`` may have ended in the hands of who took messages of it."""
+        connection = self._open.get(peer)
+        if connection is not None and connection.failure:
+            self._end(connection, connection.failure)
 
     def send(self, peer: NodeId, first: bytes, second: bytes | None = None) -> bool:
         connection = self._open.get(peer)
@@ -188,6 +223,25 @@ class LedFeed(_Feed):
 class DirectFeed(_Feed):
     """The real ``MemberFeed``."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: list[Fed] = []
+
+    def connection_to(self, peer: NodeId) -> DirectConnection | None:
+        """The one to the writer of ``peer``, once it is open."""
+        connection = self._open.get(peer)
+        return connection if connection is not None and connection.is_open else None
+
+    def put_back(self, peer: NodeId, messages: list[list[memoryview]]) -> None:
+        """Have ``take`` find messages of ``peer`` that were taken of its connection."""
+        self._found += [(peer, parts) for parts in messages]
+
+    def note_end(self, peer: NodeId) -> None:
+        """The connection to ``peer`` may have ended in the hands of who took messages of it."""
+        connection = self._open.get(peer)
+        if connection is not None and connection.failure:
+            self._end(peer, connection.failure)
+
     def dial(self, order: FeedFrom) -> None:
         """Connect as ``order`` says; why that could not be begun is told in the log."""
         peer = next(iter(names_of([order.peer])), NodeId(""))
@@ -213,7 +267,7 @@ class DirectFeed(_Feed):
 
     def take(self) -> list[Fed]:
         """What has come over all connections, in the order of each."""
-        found: list[Fed] = []
+        found, self._found = self._found, []
         for descriptor, events in self._poll.poll(0):
             connection = self._by_descriptor.get(descriptor)
             if connection is None or connection.peer is None:
