@@ -33,13 +33,14 @@ KERNELS = (
     "_lone",
     "_secure",
     "_wait",
+    "_produce",
 )
 VIEWS = KERNELS[0]
 """Cython's memory views, in C that it writes itself, which the others share: with a copy in each of
 them they take twice as long to compile."""
 
 
-SUFFIXES = {VIEWS: ".c", "_secure": ".pyx", "_wait": ".pyx"}
+SUFFIXES = {VIEWS: ".c", "_secure": ".pyx", "_wait": ".pyx", "_produce": ".pyx"}
 """Of sources that are no Python: what has no plain form in the same file."""
 
 

@@ -59,7 +59,6 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -198,12 +197,11 @@ class PublishedRole(IntEnum):
     LEADER = 2
 
 
-@dataclass(frozen=True, slots=True)
-class LogCursor:
+class LogCursor(NamedTuple):
     """End of a prefix of the log: first position behind it, and its last entry."""
 
     position: Position
-    index: Index
+    index: Index  # type: ignore[assignment]  # in the place of the method of tuples
     term: Term
 
 
@@ -227,18 +225,22 @@ class Grant(NamedTuple):
 
 
 class PagePlaces(NamedTuple):
-    """Where a compiled wait finds what it needs: names with ``_at`` are cells, others slots."""
+    """Where a compiled wait finds what it needs: names with ``_at`` are cells, others slots.
+
+    ``counters_at`` is the first of the process's counters.
+    """
 
     asleep_at: int
     beat_at: int
     dispatcher_at: int
     run_at: int
-    messages_at: int
+    counters_at: int
     written: int
     durable: int
     committed: int
     grant: int
     heard: int
+    put_lock: int
 
     @classmethod
     def of(cls, own: Role, dispatcher: Role) -> PagePlaces:
@@ -254,6 +256,7 @@ class PagePlaces(NamedTuple):
             _COMMITTED,
             _GRANT,
             _HEARD,
+            _PUT_LOCK,
         )
 
 
@@ -593,6 +596,10 @@ class CursorPage:
         number, or the number of a follower's run, negative; 0: there is none.
         """
         return self.lend(_RUN * FIELDS, 1)
+
+    def run_is(self, run: int) -> bool:
+        """Whether the cell of runs says ``run``."""
+        return bool(self._cells[_RUN * FIELDS] == run)
 
     def rest_cell(self) -> memoryview:
         """The one cell in which the dispatcher says until when bells do not wake it, in

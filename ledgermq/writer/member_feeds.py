@@ -38,13 +38,17 @@ class _Feed:
     """Owned by the writer process. Nothing here blocks.
 
     Invariant: one connection a member, to the very certificate that raft has named.
+
+    Attributes:
+        open: connections by member; others only look.
+        by_descriptor: all that there are; others only look.
     """
 
     def __init__(self) -> None:
         """Nothing is opened but the poll set."""
         self._poll = select.epoll()
-        self._open: dict[NodeId, DirectConnection] = {}
-        self._by_descriptor: dict[int, DirectConnection] = {}
+        self.open: dict[NodeId, DirectConnection] = {}
+        self.by_descriptor: dict[int, DirectConnection] = {}
 
     @property
     def sources(self) -> list[Pollable]:
@@ -80,43 +84,24 @@ class LedFeed(_Feed):
             self._pem = order.pem
             self._believed.clear()
         if self._believed.get(peer) != order.believed:
-            self._end(self._open.get(peer), "another certificate of the member")
+            self._end(self.open.get(peer), "another certificate of the member")
             if len(self._believed) >= MEMBERS_MAX:
                 self._believed.clear()
             self._believed[peer] = order.believed
-        if peer in self._open:
+        if peer in self.open:
             return 0
         return self._listen(order)
 
     def take(self) -> Answers:
         """What has come over all connections, in the order of each."""
-        for connection in self.heard():
-            self._found += self._serve(connection, select.EPOLLIN)
         found, self._found = self._found, []
-        return found
-
-    def heard(self) -> list[DirectConnection]:
-        """Followers whose writers have sent something that can be taken of the connection.
-
-        Whatever else there is to do with connections is done; what has come so is found by
-        ``take``.
-        """
-        heard: list[DirectConnection] = []
         for descriptor, events in self._poll.poll(0):
-            connection = self._by_descriptor.get(descriptor)
-            if connection is None:
-                if descriptor == self._listener.descriptor:
-                    self._accept()
-            elif events == select.EPOLLIN and connection.peer is not None:
-                heard.append(connection)
-            else:
-                self._found += self._serve(connection, events)
-        return heard
-
-    @property
-    def has_found(self) -> bool:
-        """Whether ``take`` has something that came before."""
-        return bool(self._found)
+            connection = self.by_descriptor.get(descriptor)
+            if connection is not None:
+                found += self._serve(connection, events)
+            elif descriptor == self._listener.descriptor:
+                self._accept()
+        return found
 
     def put_back(self, peer: NodeId, messages: list[list[memoryview]]) -> None:
         """Have ``take`` find messages of ``peer`` that were taken of its connection."""
@@ -124,12 +109,12 @@ class LedFeed(_Feed):
 
     def note_end(self, peer: NodeId) -> None:
         """The connection to ``peer`` may have ended in the hands of who took messages of it."""
-        connection = self._open.get(peer)
+        connection = self.open.get(peer)
         if connection is not None and connection.failure:
             self._end(connection, connection.failure)
 
     def send(self, peer: NodeId, first: bytes, second: bytes | None = None) -> bool:
-        connection = self._open.get(peer)
+        connection = self.open.get(peer)
         if connection is None:
             return False
         is_sent = connection.send(first, second)
@@ -168,8 +153,8 @@ class LedFeed(_Feed):
         if peer is None or connection.protocol != WRITER_PROTOCOL:
             self._end(connection, "certificate of nobody who was awaited")
             return
-        self._end(self._open.get(peer), "a newer connection")
-        self._open[peer] = connection
+        self._end(self.open.get(peer), "a newer connection")
+        self.open[peer] = connection
         connection.peer = peer
         logger.info("connection to a follower's writer: peer=%s", peer)
 
@@ -199,22 +184,22 @@ class LedFeed(_Feed):
                 accepted.close()
             logger.info("connection of a writer not accepted: %s", error.strerror)
             return
-        self._by_descriptor[connection.descriptor] = connection
+        self.by_descriptor[connection.descriptor] = connection
         self._shaking[connection] = time.monotonic() + HANDSHAKE_S
 
     def _end_all(self, reason: str) -> None:
-        for connection in list(self._by_descriptor.values()):
+        for connection in list(self.by_descriptor.values()):
             self._end(connection, reason)
 
     def _end(self, connection: DirectConnection | None, reason: str) -> None:
         if connection is None:
             return
         connection.end(reason)
-        self._by_descriptor.pop(connection.descriptor, None)
+        self.by_descriptor.pop(connection.descriptor, None)
         self._shaking.pop(connection, None)
         peer = connection.peer
-        if peer is not None and self._open.get(peer) is connection:
-            del self._open[peer]
+        if peer is not None and self.open.get(peer) is connection:
+            del self.open[peer]
             logger.info(
                 "no connection to a follower's writer: peer=%s reason=%s", peer, connection.failure
             )
@@ -229,7 +214,7 @@ class DirectFeed(_Feed):
 
     def connection_to(self, peer: NodeId) -> DirectConnection | None:
         """The one to the writer of ``peer``, once it is open."""
-        connection = self._open.get(peer)
+        connection = self.open.get(peer)
         return connection if connection is not None and connection.is_open else None
 
     def put_back(self, peer: NodeId, messages: list[list[memoryview]]) -> None:
@@ -238,7 +223,7 @@ class DirectFeed(_Feed):
 
     def note_end(self, peer: NodeId) -> None:
         """The connection to ``peer`` may have ended in the hands of who took messages of it."""
-        connection = self._open.get(peer)
+        connection = self.open.get(peer)
         if connection is not None and connection.failure:
             self._end(peer, connection.failure)
 
@@ -246,7 +231,7 @@ class DirectFeed(_Feed):
         """Connect as ``order`` says; why that could not be begun is told in the log."""
         peer = next(iter(names_of([order.peer])), NodeId(""))
         self._end(peer, "a newer connection")
-        if len(self._open) >= MEMBERS_MAX:
+        if len(self.open) >= MEMBERS_MAX:
             return
         try:
             context = tls_context(order.pem, [order.believed], (WRITER_PROTOCOL,), is_server=False)
@@ -262,14 +247,14 @@ class DirectFeed(_Feed):
             return
         connection = DirectConnection(dialling, context, self._poll, is_server=False)
         connection.peer = peer
-        self._by_descriptor[connection.descriptor] = connection
-        self._open[peer] = connection
+        self.by_descriptor[connection.descriptor] = connection
+        self.open[peer] = connection
 
     def take(self) -> list[Fed]:
         """What has come over all connections, in the order of each."""
         found, self._found = self._found, []
         for descriptor, events in self._poll.poll(0):
-            connection = self._by_descriptor.get(descriptor)
+            connection = self.by_descriptor.get(descriptor)
             if connection is None or connection.peer is None:
                 continue
             peer = connection.peer
@@ -280,7 +265,7 @@ class DirectFeed(_Feed):
 
     def send(self, peer: NodeId, reply: bytes) -> None:
         """Answer ``peer``; without a connection, or where it takes none, the answer is lost."""
-        connection = self._open.get(peer)
+        connection = self.open.get(peer)
         if connection is not None and connection.is_open:
             connection.send(reply)
             if connection.failure:
@@ -288,13 +273,13 @@ class DirectFeed(_Feed):
 
     def close(self) -> None:
         """End all connections."""
-        for peer in list(self._open):
+        for peer in list(self.open):
             self._end(peer, "this node stops")
         self._poll.close()
 
     def _end(self, peer: NodeId, reason: str) -> None:
-        connection = self._open.pop(peer, None)
+        connection = self.open.pop(peer, None)
         if connection is not None:
             connection.end(reason)
-            del self._by_descriptor[connection.descriptor]
+            del self.by_descriptor[connection.descriptor]
             logger.info("no connection to a leader: peer=%s reason=%s", peer, connection.failure)

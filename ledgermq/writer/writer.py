@@ -319,7 +319,7 @@ class WriterWorker:
             or self._socket.waiting
         ):
             return None
-        return Calm(self._told_version, self._ring)
+        return Calm(self._told_version, self._ring, self._serving)
 
     @property
     def parts(self) -> SteadyParts:

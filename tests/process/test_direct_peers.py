@@ -426,7 +426,7 @@ def is_over(feeds: Feeds) -> bool:
     """Whether the second one's writer has no connection any more."""
     feeds.pump()
     feeds.follows.take()
-    return not feeds.follows._open
+    return not feeds.follows.open
 
 
 def test_a_writer_is_fed_by_the_writer_that_awaits_it(feeds: Feeds) -> None:

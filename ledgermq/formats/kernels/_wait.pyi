@@ -13,17 +13,28 @@ class SteadyWait:
         beat_at: int,
         dispatcher_at: int,
         run_at: int,
-        messages_at: int,
+        counters_at: int,
         written: int,
         durable: int,
         committed: int,
         grant: int,
         heard: int,
+        put_lock: int,
         waits_for_sync: bool,
     ) -> None: ...
     def wait(self, epoll: int, wait_ms: int) -> Sequence[tuple[int, int]]: ...
     def lend(
         self, line: object, run: int, told: int, durable_seen: int, feed: int, ring: object
+    ) -> None: ...
+    def lend_led(
+        self,
+        led: object,
+        followers: object,
+        marks: object,
+        lone: object,
+        local: int,
+        ready: object,
+        uses: Sequence[int],
     ) -> None: ...
     def lend_log(
         self,

@@ -11,82 +11,29 @@ is anything else is left to them, with nothing changed, and the wait is over.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy, strerror
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <sys/epoll.h>
-    #include <sys/file.h>
-    #include <time.h>
-    #include <unistd.h>
+from posix.unistd cimport read
 
-    #define LMQ_EVENTS 64
-    #define LMQ_FIELDS 8
-    #define LMQ_SECOND (32 * LMQ_FIELDS)
-
-    /* Fields that belong together stand twice; the sequence before them names the copy. */
-    static void lmq_publish(int64_t *cells, int slot, const int64_t *values, int count) {
-        int64_t *at = cells + slot * LMQ_FIELDS, *copy;
-        int64_t sequence = *at + 1;
-        int k;
-        copy = at + (sequence & 1 ? LMQ_SECOND : 0);
-        for (k = 0; k < count; k++)
-            __atomic_store_n(copy + 1 + k, values[k], __ATOMIC_RELAXED);
-        __atomic_store_n(at, sequence, __ATOMIC_RELEASE);
-    }
-
-    /* Whether what was read is of one moment. */
-    static int lmq_snapshot(int64_t *cells, int slot, int64_t *values, int count) {
-        int64_t *at = cells + slot * LMQ_FIELDS, *copy;
-        int64_t sequence = __atomic_load_n(at, __ATOMIC_ACQUIRE);
-        int k;
-        copy = at + (sequence & 1 ? LMQ_SECOND : 0);
-        for (k = 0; k < count; k++) values[k] = __atomic_load_n(copy + 1 + k, __ATOMIC_RELAXED);
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
-        return __atomic_load_n(at, __ATOMIC_RELAXED) == sequence;
-    }
-
-    static int64_t lmq_cell(int64_t *cells, int at) {
-        return __atomic_load_n(cells + at, __ATOMIC_ACQUIRE);
-    }
-
-    static void lmq_set(int64_t *cells, int at, int64_t value) {
-        /* With a barrier behind it: who sets ``asleep`` reads the cursors after that. */
-        __atomic_store_n(cells + at, value, __ATOMIC_SEQ_CST);
-    }
-
-    static int64_t lmq_now(void) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    }
-
-    static int lmq_lock(int fd) {
-        int result;
-        while ((result = flock(fd, LOCK_EX)) != 0 && errno == EINTR);
-        return result;
-    }
-    """
-    enum:
-        LMQ_EVENTS, LMQ_FIELDS, LOCK_UN, EPOLLIN
-    ctypedef union epoll_data_t:
-        int fd
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_wait(int, epoll_event *, int, int) nogil
-    int flock(int, int)
-    ssize_t pwrite(int, const void *, size_t, int64_t)
-    ssize_t read(int, void *, size_t)
-    ssize_t write(int, const void *, size_t)
-    void lmq_publish(int64_t *, int, const int64_t *, int) noexcept
-    bint lmq_snapshot(int64_t *, int, int64_t *, int) noexcept
-    int64_t lmq_cell(int64_t *, int) noexcept
-    void lmq_set(int64_t *, int, int64_t) noexcept
-    int64_t lmq_now() noexcept
-    int lmq_lock(int) noexcept
+from ledgermq.formats.kernels._cells cimport (
+    CLOCK_MONOTONIC,
+    EPOLLIN,
+    LMQ_EVENTS,
+    LMQ_FIELDS,
+    LOCK_UN,
+    epoll_event,
+    epoll_wait,
+    flock,
+    lmq_cell,
+    lmq_lock,
+    lmq_publish,
+    lmq_pwrite,
+    lmq_ring,
+    lmq_set,
+    lmq_snapshot,
+    lmq_time,
+)
 
 cdef enum:
     TAKEN, LEFT, FAILED
@@ -95,6 +42,7 @@ cdef enum:
     MARKS_MAX = 256
     BODY_MAX = 256 * 1024
     BYTES_MAX = 512 * 1024
+    TURN_NS = 20 * 1000000
     APPEND_SIZE = 80
     HEARTBEAT_SIZE = 64
     ITEM_SIZE = 32
@@ -128,7 +76,7 @@ cdef class SteadyWait:
     cdef int _beat_at
     cdef int _dispatcher_at
     cdef int _run_at
-    cdef int _messages_at
+    cdef int _counters_at
     cdef int _written
     cdef int _durable
     cdef int _committed
@@ -143,6 +91,16 @@ cdef class SteadyWait:
     cdef int _feed
     cdef object _ring
     cdef object _line
+    # The rest of it, of who leads.
+    cdef object _led
+    cdef dict _followers
+    cdef object _led_marks
+    cdef object _lone
+    cdef int _local
+    cdef object _ready
+    cdef object _uses
+    cdef int64_t _uses_seen
+    cdef epoll_event _heard_events[LMQ_EVENTS]
     # The rest of it, of a follower.
     cdef object _leader
     cdef object _verify
@@ -172,12 +130,13 @@ cdef class SteadyWait:
         int beat_at,
         int dispatcher_at,
         int run_at,
-        int messages_at,
+        int counters_at,
         int written,
         int durable,
         int committed,
         int grant,
         int heard,
+        int put_lock,
         bint waits_for_sync,
     ):
         """Nothing is lent.
@@ -187,9 +146,9 @@ cdef class SteadyWait:
             owner: lends, and takes back.
             fence, bell, dispatcher_bell: descriptors of the fence's file, of this process's bell
                 and of the dispatcher's.
-            asleep_at, beat_at, dispatcher_at, run_at, messages_at: cells of this process's slot, of
-                the dispatcher's ``asleep``, of runs, and of the messages counted.
-            written, durable, committed, grant, heard: slots.
+            asleep_at, beat_at, dispatcher_at, run_at, counters_at: cells of this process's slot, of
+                the dispatcher's ``asleep``, of runs, and the first one of its counters.
+            written, durable, committed, grant, heard, put_lock: slots.
             waits_for_sync: what is durable is answered for, and not what is written.
         """
         PyObject_GetBuffer(cells, &self._page, PyBUF_SIMPLE)
@@ -198,7 +157,7 @@ cdef class SteadyWait:
         self._owner = owner
         self._fence, self._bell, self._dispatcher_bell = fence, bell, dispatcher_bell
         self._asleep_at, self._beat_at, self._dispatcher_at = asleep_at, beat_at, dispatcher_at
-        self._run_at, self._messages_at = run_at, messages_at
+        self._run_at, self._counters_at = run_at, counters_at
         self._written, self._durable, self._committed = written, durable, committed
         self._grant, self._heard = grant, heard
         self._waits_for_sync = waits_for_sync
@@ -219,24 +178,28 @@ cdef class SteadyWait:
         """Descriptors with their events, as a poll set tells them; none when the time is over, or
         there is something to do that no descriptor tells of.
         """
+        cdef int64_t run
         if wait_ms > 0 and self._is_open:
-            if self._owner.lend_followed(self):
+            run = lmq_cell(self._cells, self._run_at)
+            if run < 0 and self._owner.lend_followed(self):
                 try:
                     return self._follow(epoll, wait_ms)
                 finally:
                     self._return()
-            if self._owner.lend_led(self):
+            if run > 0 and self._owner.lend_led(self):
                 try:
                     return self._lead(epoll, wait_ms)
                 finally:
-                    self._line = None
-                    self._ring = None
+                    self._line = self._ring = self._lone = self._led = None
+                    self._followers = self._led_marks = None
+                    self._owner.take_back_led()
         return self._told_by(self._poll(epoll, wait_ms))
 
     def lend(self, line, int64_t run, int64_t told, int64_t durable_seen, int feed, ring):
-        """What a run of either kind goes on with.
+        """What a run of any kind goes on with.
 
         Args:
+            line: the straight line; None in the run of a node alone.
             run: what the cell of runs says as long as it lasts.
             told: sequence of the grant that is known.
             durable_seen: that of ``durable``, as far as it was looked at.
@@ -245,6 +208,22 @@ cdef class SteadyWait:
         """
         self._line, self._run, self._told = line, run, told
         self._durable_seen, self._feed, self._ring = durable_seen, feed, ring
+
+    def lend_led(self, led, followers, marks, lone, int local, ready, uses):
+        """What the run of who leads goes on with besides.
+
+        Args:
+            led: the leader's run; None in that of a node alone.
+            followers: connections by descriptor.
+            marks: ends of what was written and is not committed, oldest first; shared.
+            lone: takes what local producers send, and answers; None: that is left.
+            local: descriptor that can be read when one has sent something.
+            ready: producers whose turn it is; the wait is over when there are any.
+            uses: see ``Worker.zmq_uses``.
+        """
+        self._led, self._followers, self._led_marks = led, followers, marks
+        self._lone, self._local, self._ready, self._uses = lone, local, ready, uses
+        self._uses_seen = uses[0]
 
     def lend_log(self, leader, connection, verify, wake, end, int64_t file_size, data, items, marks):
         """What a follower's run goes on with besides.
@@ -320,15 +299,18 @@ cdef class SteadyWait:
             and lmq_cell(self._cells, self._durable * LMQ_FIELDS) != self._durable_seen
         )
 
-    cdef int _look(self, int count, bint *is_fed) noexcept:
-        """Whether all events are of the bell, which is silent then, and of the feed."""
+    cdef bint _look(self, int count, bint *is_fed, bint *is_asked) noexcept:
+        """Whether all events are of the bell, which is silent then, of the feed and of producers.
+        """
         cdef int k
         cdef int others = 0
         cdef uint8_t swallowed[4096]
-        is_fed[0] = False
+        is_fed[0] = is_asked[0] = False
         for k in range(count):
             if self._events[k].data.fd == self._feed:
                 is_fed[0] = True
+            elif self._events[k].data.fd == self._local:
+                is_asked[0] = True
             elif self._events[k].data.fd == self._bell:
                 # Non-blocking: nothing of it is lost, for all that it may tell of is looked at.
                 read(self._bell, swallowed, sizeof(swallowed))
@@ -337,36 +319,46 @@ cdef class SteadyWait:
         return others == 0
 
     cdef int _ring_dispatcher(self) noexcept:
-        cdef uint8_t byte = 0
-        if lmq_cell(self._cells, self._dispatcher_at):
-            lmq_set(self._cells, self._dispatcher_at, 0)
-            # Non-blocking: a full one holds bells enough.
-            write(self._dispatcher_bell, &byte, 1)
+        lmq_ring(self._cells, self._dispatcher_at, self._dispatcher_bell)
         return 0
 
     cdef list _follow(self, int epoll, long wait_ms):
-        cdef int64_t until = lmq_now() + wait_ms * 1000000
+        cdef int64_t until = lmq_time(CLOCK_MONOTONIC) + wait_ms * 1000000
         cdef int64_t now
         cdef int count
-        cdef bint is_fed
+        cdef bint is_fed, is_asked
+        self._local = -1
         while True:
-            now = lmq_now()
+            now = lmq_time(CLOCK_MONOTONIC)
             if now >= until or self._bytes >= BYTES_MAX:
                 return []
             count = self._poll(epoll, (until - now + 999999) // 1000000)
-            now = lmq_now()
-            lmq_set(self._cells, self._beat_at, now)
-            lmq_set(self._cells, self._asleep_at, 0)
-            if not self._look(count, &is_fed):
+            now = self._awake()
+            if not self._look(count, &is_fed, &is_asked):
                 return self._told_by(count)
-            if is_fed and not self._take_appends(now // TICK_NS):
-                return self._told_by(count)
+            if is_fed:
+                until = min(until, now + TURN_NS)
+                if not self._take_appends(now // TICK_NS):
+                    return self._told_by(count)
             if self._has_durable() and not self._answer_for_durable():
                 return []
-            lmq_set(self._cells, self._asleep_at, 1)
-            if not self._is_quiet() or self._has_durable():
-                lmq_set(self._cells, self._asleep_at, 0)
+            if not self._may_sleep():
                 return []
+
+    cdef int64_t _awake(self) noexcept:
+        """The time; the process has given a sign of life, and wants no bell now."""
+        cdef int64_t now = lmq_time(CLOCK_MONOTONIC)
+        lmq_set(self._cells, self._beat_at, now)
+        lmq_set(self._cells, self._asleep_at, 0)
+        return now
+
+    cdef bint _may_sleep(self) except -1:
+        """Want a bell, and look whether something has changed before it was wanted."""
+        lmq_set(self._cells, self._asleep_at, 1)
+        if self._is_quiet() and not self._has_durable():
+            return True
+        lmq_set(self._cells, self._asleep_at, 0)
+        return False
 
     cdef bint _take_appends(self, int64_t now) except -1:
         """Take what the leader has sent; false when something is left to others."""
@@ -484,7 +476,7 @@ cdef class SteadyWait:
         self._end = end
         self._entries += count
         self._bytes += len(verified[0])
-        values[3] = lmq_cell(self._cells, self._messages_at)
+        values[3] = lmq_cell(self._cells, self._counters_at)
         lmq_publish(self._cells, self._written, values, 4)
         mark = &self._marks[(self._first_mark + self._mark_count) % MARKS_MAX]
         mark.index, mark.position = values[1], values[0]
@@ -549,54 +541,101 @@ cdef class SteadyWait:
         return True
 
     cdef list _lead(self, int epoll, long wait_ms):
-        cdef int64_t until = lmq_now() + wait_ms * 1000000
+        cdef int64_t until = lmq_time(CLOCK_MONOTONIC) + wait_ms * 1000000
         cdef int64_t now
         cdef int count
-        cdef bint is_fed
+        cdef bint is_fed, is_asked
         while True:
-            now = lmq_now()
+            now = lmq_time(CLOCK_MONOTONIC)
             if now >= until:
                 return []
             count = self._poll(epoll, (until - now + 999999) // 1000000)
-            now = lmq_now()
-            lmq_set(self._cells, self._beat_at, now)
-            lmq_set(self._cells, self._asleep_at, 0)
-            if not self._look(count, &is_fed):
+            now = self._awake()
+            if not self._look(count, &is_fed, &is_asked):
                 return self._told_by(count)
+            if is_fed or is_asked:
+                until = min(until, now + TURN_NS)
+            # Answers first: what they commit is waited for.
             if is_fed and not self._take_answers(now // TICK_NS):
                 return self._told_by(count)
-            if self._has_durable():
+            if is_asked:
+                is_done = self._lone.take()
+                if not self._commit_led(self._lone.commit) or not is_done:
+                    return self._told_by(count)
+            if self._has_durable() or self._ready or self._uses[0] != self._uses_seen:
                 return []
-            lmq_set(self._cells, self._asleep_at, 1)
-            if not self._is_quiet() or self._has_durable():
-                lmq_set(self._cells, self._asleep_at, 0)
+            if not self._may_sleep():
                 return []
 
     cdef bint _take_answers(self, int64_t now) except -1:
         """Take followers' answers; false when something is left to others."""
         cdef int64_t commit = -1
-        cdef Py_ssize_t k
-        line = self._line
-        for connection in self._owner.heard():
+        cdef int count, k
+        cdef Py_ssize_t at
+        line, led = self._line, self._led
+        count = epoll_wait(self._feed, self._heard_events, LMQ_EVENTS, 0)
+        for k in range(count):
+            connection = self._followers.get(self._heard_events[k].data.fd)
+            if connection is None or self._heard_events[k].events != EPOLLIN:
+                return False
+            peer = connection.peer
+            if peer is None:
+                return False
             messages = connection.receive()
             if connection.failure:
-                self._owner.connection_ended(connection.peer)
+                self._owner.connection_ended(peer)
                 return False
-            for k in range(len(messages)):
-                parts = messages[k]
-                if len(parts) != 1 or not line.receive(now, connection.peer, parts[0], False):
-                    self._owner.put_back_answers(connection.peer, messages[k:])
+            for at in range(len(messages)):
+                parts = messages[at]
+                if len(parts) != 1 or not line.receive(now, peer, parts[0], False):
+                    self._owner.put_back_answers(peer, messages[at:])
                     return False
                 commit = max(commit, <int64_t>line.commit)
                 if line.wants:
-                    self._owner.send_wanted()
-        return self._owner.answered(commit)
+                    led.send_wanted()
+                    if not led.lasts:
+                        return False
+        if led.awaits_round:
+            led.look_at_round()
+            if not led.lasts:
+                return False
+        return self._commit_led(commit)
+
+    cdef bint _commit_led(self, int64_t commit) except -1:
+        """Publish the last mark up to ``commit``, and answer; false when the run is over."""
+        cdef int64_t values[3]
+        cdef int64_t known[1]
+        cdef bint is_committed = False
+        cursor = None
+        if commit < 0:
+            return True
+        while self._led_marks and <int64_t>self._led_marks[0][1] <= commit:
+            cursor = self._led_marks.popleft()
+        if cursor is None:
+            return True
+        values[0], values[1], values[2] = cursor
+        if lmq_lock(self._fence):
+            raise OSError(errno, strerror(errno).decode())
+        if lmq_cell(self._cells, self._run_at) != self._run:
+            flock(self._fence, LOCK_UN)
+            return False
+        if lmq_snapshot(self._cells, self._committed, known, 1) and values[0] > known[0]:
+            lmq_publish(self._cells, self._committed, values, 3)
+            is_committed = True
+        flock(self._fence, LOCK_UN)
+        if is_committed:
+            self._ring_dispatcher()
+            if self._lone is not None:
+                self._lone.acknowledge(values[0])
+            else:
+                self._owner.acknowledge(values[0])
+        return True
 
 
 cdef bint _write(Tail *tail, data) except -1:
     cdef Py_buffer given
     cdef ssize_t written
     PyObject_GetBuffer(data, &given, PyBUF_SIMPLE)
-    written = pwrite(tail.fd, given.buf, given.len, tail.position - tail.start)
+    written = lmq_pwrite(tail.fd, given.buf, given.len, tail.position - tail.start)
     PyBuffer_Release(&given)
     return written == given.len

@@ -315,18 +315,18 @@ class LogWriter:
             raise
         self.end = self._published = end
 
-    def lend(self) -> tuple[FileTail, FileTail]:
-        """The open files of the log and its index, for who appends verified entries to both as
-        ``append_entries`` does, where there are blocks for them, and then calls ``take_back``.
+    def lend(self) -> tuple[FileTail, FileTail | None]:
+        """The open files of the log and its index, for who appends stamped or verified entries to
+        both, where there are blocks for them, and then calls ``take_back``.
         """
-        assert self._index is not None and not self._staged
-        return self._data.tail, self._index.tail
+        assert not self._staged
+        return self._data.tail, None if self._index is None else self._index.tail
 
     def take_back(self, end: LogEnd) -> None:
         """Who was lent the files has written entries up to ``end``."""
-        assert self._index is not None
         self._data.position = end.position
-        self._index.position = (end.index_ + 1) * INDEX_ITEM_SIZE
+        if self._index is not None:
+            self._index.position = (end.index_ + 1) * INDEX_ITEM_SIZE
         self.end = self._published = end
 
     def truncate(self, end: LogEnd) -> None:
