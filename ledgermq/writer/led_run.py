@@ -334,6 +334,10 @@ class LedRun:
         self._written_seen = sequence
         self._marks.append(written)
 
+    def note_durable(self, sequence: int) -> None:
+        """The line was told of what is durable; ``sequence`` is that of ``durable`` in the page."""
+        self._durable_seen = sequence
+
     def send_wanted(self) -> None:
         """Send what the line wants sent."""
         if self._line is not None:

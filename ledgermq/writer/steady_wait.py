@@ -285,9 +285,10 @@ class SteadyTurns:
             assert self._led is not None and self._followers is not None
             run, source, seen = self._led.cell, self._followers.descriptor, lent.durable_seen
             wait.lend(lent.line, run, calm.told, seen, source, calm.ring)
-        elif calm.term is not None and self._run_of_alone(calm.term):
+        elif calm.term is not None and self._page.run_is(lone_run(calm.term)):
             run = lone_run(calm.term)
-            wait.lend(None, run, calm.told, self._durable[0], -1, calm.ring)
+            # Looked at anew: it may have been committed up to there, or not.
+            wait.lend(None, run, calm.told, self._durable[0] - 1, -1, calm.ring)
         else:
             return False
         lone = self._lend_lone(calm.term, run, lent)
@@ -366,9 +367,6 @@ class SteadyTurns:
         """Give the follower's run back to raft."""
         assert self._followed is not None
         self._followed.give_back(reason)
-
-    def _run_of_alone(self, term: Term) -> bool:
-        return not self._waits_for_sync and self._page.run_is(lone_run(term))
 
     def _lend_lone(self, term: Term | None, run: int, lead: LentLead | None) -> LoneTurns | None:
         """The kernel of lone frames, with what it needs; None where more is asked of frames."""

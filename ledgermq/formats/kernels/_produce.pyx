@@ -31,6 +31,7 @@ from ledgermq.formats.kernels._cells cimport (
     lmq_publish,
     lmq_pwrite,
     lmq_ring,
+    lmq_snapshot,
     lmq_take,
     lmq_time,
 )
@@ -430,9 +431,17 @@ cdef class LoneTurns:
             self._owner.put_back_frame(connection, head, payload)
         return 0
 
-    cdef int _commit_alone(self, int64_t *values) except -1:
-        """Nobody else has to hold it."""
+    def commit_up_to(self, int64_t position, int64_t index, int64_t term):
+        """Nobody else has to hold what is held here; false when the run is over."""
+        cdef int64_t values[3]
+        values[0], values[1], values[2] = position, index, term
+        return self._commit_alone(values)
+
+    cdef bint _commit_alone(self, int64_t *values) except -1:
         cdef bint lasts
+        cdef int64_t known[1]
+        if lmq_snapshot(self._cells, self._committed, known, 1) and values[0] <= known[0]:
+            return True
         if lmq_lock(self._fence):
             raise OSError(errno, strerror(errno).decode())
         lasts = lmq_cell(self._cells, self._run_at) == self._run
@@ -442,7 +451,7 @@ cdef class LoneTurns:
         if lasts:
             lmq_ring(self._cells, self._dispatcher_at, self._dispatcher_bell)
             self.acknowledge(values[0])
-        return 0
+        return lasts
 
     cdef int _send(self, int64_t first, int64_t begin, Py_ssize_t size) except -1:
         """Send what was written to those who lack just this, and count what this node holds."""

@@ -287,11 +287,14 @@ cdef class SteadyWait:
 
     cdef bint _is_quiet(self) except -1:
         """Whether nothing has changed that no descriptor of the run tells of."""
-        if lmq_cell(self._cells, self._run_at) != self._run:
+        if not self._lasts():
             return False
         if lmq_cell(self._cells, self._grant * LMQ_FIELDS) != self._told:
             return False
         return self._ring is None or self._ring.head[0] == self._ring.taken
+
+    cdef bint _lasts(self) noexcept:
+        return lmq_cell(self._cells, self._run_at) == self._run
 
     cdef bint _has_durable(self) noexcept:
         return (
@@ -551,7 +554,7 @@ cdef class SteadyWait:
                 return []
             count = self._poll(epoll, (until - now + 999999) // 1000000)
             now = self._awake()
-            if not self._look(count, &is_fed, &is_asked):
+            if not self._look(count, &is_fed, &is_asked) or not self._lasts():
                 return self._told_by(count)
             if is_fed or is_asked:
                 until = min(until, now + TURN_NS)
@@ -562,7 +565,9 @@ cdef class SteadyWait:
                 is_done = self._lone.take()
                 if not self._commit_led(self._lone.commit) or not is_done:
                     return self._told_by(count)
-            if self._has_durable() or self._ready or self._uses[0] != self._uses_seen:
+            if self._has_durable() and not self._count_durable():
+                return []
+            if self._ready or self._uses[0] != self._uses_seen:
                 return []
             if not self._may_sleep():
                 return []
@@ -600,6 +605,26 @@ cdef class SteadyWait:
             if not led.lasts:
                 return False
         return self._commit_led(commit)
+
+    cdef bint _count_durable(self) except -1:
+        """Count what this node holds durably; false when that is for a turn."""
+        cdef int64_t values[3]
+        cdef int64_t seen = lmq_cell(self._cells, self._durable * LMQ_FIELDS)
+        cdef int64_t last
+        if not lmq_snapshot(self._cells, self._durable, values, 3):
+            # It changes right now, and is looked at again.
+            return True
+        self._durable_seen = seen
+        if self._led is None:
+            return self._lone is not None and self._lone.commit_up_to(
+                values[0], values[1], values[2]
+            )
+        last = self._line.state.log.last_index
+        if not self._line.held(min(values[1], last)):
+            # The run looks at it in a turn, and gives itself back.
+            return False
+        self._led.note_durable(seen)
+        return self._commit_led(self._line.commit)
 
     cdef bint _commit_led(self, int64_t commit) except -1:
         """Publish the last mark up to ``commit``, and answer; false when the run is over."""
