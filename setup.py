@@ -31,10 +31,17 @@ KERNELS = (
     "_rows",
     "_steady",
     "_lone",
+    "_secure",
+    "_wait",
+    "_produce",
 )
 VIEWS = KERNELS[0]
 """Cython's memory views, in C that it writes itself, which the others share: with a copy in each of
 them they take twice as long to compile."""
+
+
+SUFFIXES = {VIEWS: ".c", "_secure": ".pyx", "_wait": ".pyx", "_produce": ".pyx"}
+"""Of sources that are no Python: what has no plain form in the same file."""
 
 
 def version() -> str:
@@ -72,7 +79,7 @@ def kernels(root: str = ".") -> list[Extension]:
     extensions = [
         Extension(
             f"{PACKAGE}.{name}",
-            [f"{folder}/{name}{'.c' if name == VIEWS else '.py'}"],
+            [f"{folder}/{name}{SUFFIXES.get(name, '.py')}"],
             extra_compile_args=["-O3"],
         )
         for name in KERNELS

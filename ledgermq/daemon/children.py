@@ -300,7 +300,7 @@ def _thread_count() -> int:
 
 MODULES = {
     Role.RAFT: "ledgermq.raft_node.raft_process",
-    Role.WRITER: "ledgermq.writer.writer",
+    Role.WRITER: "ledgermq.writer.writer_process",
     Role.DISPATCHER: "ledgermq.dispatcher.dispatcher",
     Role.BROKER: "ledgermq.gateway.broker_with_port",
     Role.GRPC: "ledgermq.gateway.grpc_process",

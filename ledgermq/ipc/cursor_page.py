@@ -59,7 +59,6 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -198,12 +197,11 @@ class PublishedRole(IntEnum):
     LEADER = 2
 
 
-@dataclass(frozen=True, slots=True)
-class LogCursor:
+class LogCursor(NamedTuple):
     """End of a prefix of the log: first position behind it, and its last entry."""
 
     position: Position
-    index: Index
+    index: Index  # type: ignore[assignment]  # in the place of the method of tuples
     term: Term
 
 
@@ -224,6 +222,42 @@ class Grant(NamedTuple):
     granted: bool
     role: PublishedRole
     leader: NodeId = NodeId("")
+
+
+class PagePlaces(NamedTuple):
+    """Where a compiled wait finds what it needs: names with ``_at`` are cells, others slots.
+
+    ``counters_at`` is the first of the process's counters.
+    """
+
+    asleep_at: int
+    beat_at: int
+    dispatcher_at: int
+    run_at: int
+    counters_at: int
+    written: int
+    durable: int
+    committed: int
+    grant: int
+    heard: int
+    put_lock: int
+
+    @classmethod
+    def of(cls, own: Role, dispatcher: Role) -> PagePlaces:
+        """Those of the process ``own``, which rings ``dispatcher``."""
+        return cls(
+            _PROCESS_AT[own] + 2,
+            _PROCESS_AT[own] + BEAT_AT,
+            _PROCESS_AT[dispatcher] + 2,
+            _RUN * FIELDS,
+            _COUNTERS_AT[own],
+            _WRITTEN,
+            _DURABLE,
+            _COMMITTED,
+            _GRANT,
+            _HEARD,
+            _PUT_LOCK,
+        )
 
 
 class CursorPage:
@@ -563,6 +597,10 @@ class CursorPage:
         """
         return self.lend(_RUN * FIELDS, 1)
 
+    def run_is(self, run: int) -> bool:
+        """Whether the cell of runs says ``run``."""
+        return bool(self._cells[_RUN * FIELDS] == run)
+
     def rest_cell(self) -> memoryview:
         """The one cell in which the dispatcher says until when bells do not wake it, in
         CLOCK_MONOTONIC nanoseconds; who begins to wait for it rouses it.
@@ -645,6 +683,10 @@ class CursorPage:
     def read_cells(self, at: int, count: int) -> list[int]:
         """What ``count`` cells from ``at`` on hold now."""
         return self._cells[at : at + count].tolist()
+
+    def whole(self) -> memoryview:
+        """All cells, until ``close``; for who knows what stands there (``PagePlaces``)."""
+        return self.lend(0, len(self._cells))
 
     def lend(self, at: int, count: int) -> memoryview:
         """``count`` cells from ``at`` on, until ``close``; for who knows what stands there."""

@@ -34,8 +34,8 @@ def inbox_path(runtime_dir: Path, role: Role) -> Path:
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
-def _open_bell(runtime_dir: Path, role: Role) -> int:
-    """Descriptor of the FIFO of ``role``, made if it is not there."""
+def open_bell(runtime_dir: Path, role: Role) -> int:
+    """Descriptor of the FIFO of ``role``, made if it is not there: a byte in it is a bell."""
     path = runtime_dir / f"{role.title}.bell"
     try:
         with suppress(FileExistsError):
@@ -56,12 +56,17 @@ class Inbox:
         self.socket.bind(f"ipc://{path}")
         # Orders cut the log: whatever the umask says, they are for processes of this account alone.
         path.chmod(0o600)
-        self._bell = _open_bell(runtime_dir, role)
+        self._bell = open_bell(runtime_dir, role)
 
     @property
     def sources(self) -> list[zmq.Socket[bytes] | int]:
         """What wakes the process: the orders' socket, the bell's descriptor."""
         return [self.socket, self._bell]
+
+    @property
+    def bell(self) -> int:
+        """The bell's descriptor: all that is read of it may be swallowed."""
+        return self._bell
 
     def drain(self, ready: Container[zmq.Socket[bytes] | int]) -> list[bytes]:
         """All orders that wait, oldest first; bells are swallowed. Never blocks.
@@ -105,7 +110,7 @@ class Bell:
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self._socket.connect(f"ipc://{inbox_path(runtime_dir, target)}")
-        self._bell = _open_bell(runtime_dir, target)
+        self._bell = open_bell(runtime_dir, target)
 
     def ring(self) -> None:
         """Wake the target if it sleeps; call it after the cursor was published."""

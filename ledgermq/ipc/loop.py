@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import zmq
 
@@ -59,6 +59,23 @@ class Worker(Protocol):
         """Says of a time whether a bell may end the sleep that begins then; None: any may.
 
         A wake-up that changes nothing costs those their processor who wait for an answer.
+        """
+
+
+Wait = Callable[[int, int], Sequence[tuple[int, int]]]
+"""Waits at an epoll descriptor for so many milliseconds; descriptors and events, as ``epoll.poll``
+has them.
+"""
+
+
+@runtime_checkable
+class WaitingWorker(Protocol):
+    """A worker that does some of what comes without a turn, where it is waited for."""
+
+    @property
+    def wait(self) -> Wait | None:
+        """Waits in the place of the poll set, which it returns to for all else; None: it does not
+        now, nor later.
         """
 
 
@@ -120,13 +137,17 @@ class PollSet:
     what its descriptor would have told (ZeroMQ's page zmq_getsockopt, ZMQ_FD).
     """
 
-    def __init__(self, sources: Iterable[Pollable], uses: Sequence[int] | None) -> None:
+    def __init__(
+        self, sources: Iterable[Pollable], uses: Sequence[int] | None, wait: Wait | None = None
+    ) -> None:
         """Look at ``sources``, which stay open meanwhile.
 
         Args:
             uses: see ``Worker.zmq_uses``.
+            wait: see ``WaitingWorker``.
         """
         self._epoll = select.epoll()
+        self._wait = wait
         self._sockets: list[tuple[Pollable, int]] = []
         self._by_descriptor: dict[int, Pollable | None] = {}
         self._uses, self._uses_seen = uses, -1
@@ -150,7 +171,11 @@ class PollSet:
             if self._ask(ready):
                 wait_ms = 0
         is_told = False
-        for descriptor, _ in self._epoll.poll(wait_ms / 1_000, EVENTS_MAX):
+        if self._wait is None:
+            events: Sequence[tuple[int, int]] = self._epoll.poll(wait_ms / 1_000, EVENTS_MAX)
+        else:
+            events = self._wait(self._epoll.fileno(), wait_ms)
+        for descriptor, _ in events:
             source = self._by_descriptor[descriptor]
             if source is None:
                 is_told = True
@@ -190,7 +215,8 @@ def run(
     """
     signals = stop.fileno()
     sources = worker.sources()
-    polled = PollSet([*sources, signals] if signals >= 0 else sources, worker.zmq_uses)
+    wait = worker.wait if isinstance(worker, WaitingWorker) else None
+    polled = PollSet([*sources, signals] if signals >= 0 else sources, worker.zmq_uses, wait)
     asleep, signs = page.asleep_cell(role), page.sign_cells(role)
     hears_bells = worker.hears_bells
     while not stop.reason:

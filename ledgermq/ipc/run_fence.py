@@ -28,6 +28,10 @@ class RunFence:
         except OSError as error:
             raise StorageError("fence not opened", errno=error.errno, path=str(path)) from error
 
+    def fileno(self) -> int:
+        """Descriptor of the file, for who locks it by itself."""
+        return self._fd
+
     def __enter__(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_EX)
 

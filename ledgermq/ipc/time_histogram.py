@@ -82,6 +82,11 @@ def read_times(page: CursorPage, kind: TimeKind) -> Times:
     return Times(tuple(cells[:BUCKETS]), cells[_SUM])
 
 
+def place_of(kind: TimeKind) -> int:
+    """First cell of a histogram in the page."""
+    return _at(kind)
+
+
 def _cells(page: CursorPage, kind: TimeKind) -> memoryview:
     return page.lend(_at(kind), BUCKETS + 1)
 

@@ -15,10 +15,14 @@ class JoinedSockets:
     """A ``ClientSocket``; identities of local connections are no client's of the ROUTER."""
 
     def __init__(self, router: RouterSocket, local: LocalConnections) -> None:
-        """Owns both."""
+        """Owns both.
+
+        Attributes:
+            local: the local connections.
+        """
         self.peer = Peer()
         self._router = router
-        self._local = local
+        self.local = local
         self._local_source = local.source
         self._router_source = router.source
         self.waiting: Sized = local.ready
@@ -43,7 +47,7 @@ class JoinedSockets:
 
     @property
     def is_watched(self) -> bool:
-        return self._router.is_watched or self._local.is_watched
+        return self._router.is_watched or self.local.is_watched
 
     def let_in(self) -> None:
         self._router.let_in()
@@ -57,9 +61,9 @@ class JoinedSockets:
         is_routers_turn, self._is_routers_turn = self._is_routers_turn, False
         if not is_routers_turn:
             self._is_routers_turn = self._asks_router
-            parts = self._local.receive()
+            parts = self.local.receive()
             if parts is not None:
-                self.peer = self._local.peer
+                self.peer = self.local.peer
                 return parts
             if not self._asks_router:
                 return None
@@ -76,17 +80,17 @@ class JoinedSockets:
 
     def look(self, now_ns: int) -> None:
         self._router.look(now_ns)
-        self._local.look()
+        self.local.look()
 
     def take_limits(self, limits: LimitsSection) -> None:
         self._router.take_limits(limits)
 
     def send(self, identity: bytes, parts: Sequence[bytes]) -> bool:
-        if identity in self._local.by_identity:
-            return self._local.send(identity, parts)
+        if identity in self.local.by_identity:
+            return self.local.send(identity, parts)
         # One that has gone, or a client of the ROUTER.
         return not is_local_name(identity) and self._router.send(identity, parts)
 
     def close(self) -> None:
-        self._local.close()
+        self.local.close()
         self._router.close()

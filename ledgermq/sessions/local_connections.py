@@ -238,6 +238,37 @@ class LocalConnections:
             return self._bears(connection, size - sent + ANSWER_OVERHEAD)
         return True
 
+    @property
+    def by_descriptor(self) -> dict[int, LocalConnection]:
+        """All of them; others only look."""
+        return self._by_fd
+
+    def feed(self, connection: LocalConnection, data: bytes) -> None:
+        """Somebody else has read ``data`` of a connection whose reader held nothing."""
+        try:
+            connection.reader.feed(data)
+        except ProtocolError:
+            self._end(connection)
+            return
+        self._note_fed(connection)
+        if connection.reader.messages and not connection.is_ready:
+            connection.is_ready = True
+            self.ready.append(connection)
+
+    def put_back(self, connection: LocalConnection, parts: list[bytes]) -> None:
+        """Somebody else has taken a message of a connection, which comes again in its turn."""
+        connection.reader.messages.append(parts)
+        if not connection.is_ready:
+            connection.is_ready = True
+            self.ready.append(connection)
+
+    def keep_unsent(self, connection: LocalConnection, rest: bytes) -> None:
+        """Somebody else has sent an answer but for its end."""
+        connection.unsent.append(rest)
+        connection.unsent_bytes = len(rest)
+        self._epoll.modify(connection.sock, select.EPOLLIN | select.EPOLLOUT)
+        self._bears(connection, len(rest) + ANSWER_OVERHEAD)
+
     def look(self) -> None:
         """Accept again, after there was no room for a connection; to be called now and then."""
         if not self._is_listening:
@@ -315,15 +346,19 @@ class LocalConnections:
         if not data:
             self._end(connection)
             return False
-        if reader.begun or connection.counted:
-            self._hold(connection, len(reader.begun))
+        self._note_fed(connection)
         if reader.messages:
-            if connection.is_stranger:
-                connection.is_stranger = False
-                self._shared.known(connection)
             return True
         connection.is_ready = False
         return False
+
+    def _note_fed(self, connection: LocalConnection) -> None:
+        reader = connection.reader
+        if reader.begun or connection.counted:
+            self._hold(connection, len(reader.begun))
+        if reader.messages and connection.is_stranger:
+            connection.is_stranger = False
+            self._shared.known(connection)
 
     def _hold(self, connection: LocalConnection, held: int) -> None:
         """A message of ``connection`` has begun or gone on; where that is too much, one must go."""

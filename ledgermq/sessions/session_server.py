@@ -153,6 +153,7 @@ class SessionServer(Generic[Known]):
         standing: what clients were told last of this node.
         sessions: all that there are; others only look at them.
         placed: those that take a place, which operators' do not; who is used is at its end.
+        use: one of ``placed`` is used.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class SessionServer(Generic[Known]):
         self._statuses = statuses
         self._forget = forget
         self._room = SessionRoom(limits)
-        self.placed = self._room.placed
+        self.placed, self.use = self._room.placed, self._room.use
         self.sessions: dict[bytes, Known] = {}
         self._instances: dict[str, bytes] = {}
 

@@ -286,6 +286,19 @@ def decode_runs(table: memoryview, topics: memoryview, records: int) -> list[Sen
     return runs
 
 
+def pack_one_sent(
+    request_id: int,
+    term: int,
+    store_timestamp: int,
+    ack: int,
+    *span: int,
+) -> bytes:
+    """The whole of a SENT of one span, without duplicates; see ``encode_sent``."""
+    return _ONE_SENT.pack(
+        MAGIC, VERSION_MIN, _SENT_KIND, 0, 0, request_id, term, store_timestamp, ack, 1, *span
+    )
+
+
 def encode_sent(
     request_id: int,
     *,
@@ -302,19 +315,7 @@ def encode_sent(
         duplicates: only for a session of ``DUPLICATES_VERSION``, in ascending order.
     """
     if len(spans) == 1 and not duplicates:
-        return _ONE_SENT.pack(
-            MAGIC,
-            VERSION_MIN,
-            _SENT_KIND,
-            0,
-            0,
-            request_id,
-            term,
-            store_timestamp,
-            ack,
-            1,
-            *spans[0],
-        )
+        return pack_one_sent(request_id, term, store_timestamp, ack, *spans[0])
     fixed = _SENT.pack(term, store_timestamp, ack, len(spans))
     version = DUPLICATES_VERSION if duplicates else VERSION_MIN
     parts = [encode_header(Kind.SENT, request_id, version=version), fixed]

@@ -112,6 +112,7 @@ class DueAnswers:
 
     Attributes:
         waiting: the oldest first; always the same object.
+        ack: what an acknowledgement means, as a SENT has it.
         unanswered: bytes of frames without an answer, those of ``waiting`` among them.
     """
 
@@ -127,7 +128,7 @@ class DueAnswers:
         self.waiting: deque[Due] = deque()
         self.unanswered = Unanswered()
         self._clients = clients
-        self._ack = ack
+        self.ack = ack
         self._times = TimeHistogram(page, TimeKind.ACKNOWLEDGEMENT)
 
     def note(self, puts: Iterable[Put], term: Term, since_ns: int) -> None:
@@ -144,7 +145,7 @@ class DueAnswers:
                 put.request_id,
                 term=term,
                 store_timestamp=put.store_timestamp,
-                ack=self._ack,
+                ack=self.ack,
                 spans=put.spans,
                 duplicates=duplicates,
             )

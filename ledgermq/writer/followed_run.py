@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ledgermq.formats.kernels.kernel import SteadyLine
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor
@@ -25,7 +25,7 @@ from ledgermq.ipc.orders import FeedFrom, FollowRun, RunGivenBack, encode
 from ledgermq.ipc.page_slots import names_of
 from ledgermq.ipc.run_fence import RunFence
 from ledgermq.model.errors import ConfigError, DiskFullError, ProtocolError
-from ledgermq.model.ids import NO_INDEX, Index, NodeId
+from ledgermq.model.ids import NO_INDEX, Index, NodeId, Position
 from ledgermq.process.environment import OrderBell
 from ledgermq.raft.followed_run import followed_state, steady_line
 from ledgermq.raft.messages import EntryId
@@ -37,6 +37,22 @@ logger = logging.getLogger(__name__)
 
 WAITING_MAX = 1_024
 """Messages that are kept until raft lets the run begin; a leader has far fewer under way."""
+
+
+class LentRun(NamedTuple):
+    """What a run goes on with elsewhere; see ``FollowedRun.lend``.
+
+    Attributes:
+        marks: ends of appends that are not committed: index and position, oldest first.
+        durable_seen: sequence of ``durable``, as far as it was looked at.
+    """
+
+    line: SteadyLine
+    number: int
+    leader: NodeId
+    marks: list[tuple[int, int]]
+    durable_seen: int
+
 
 Fed = tuple[NodeId, list[memoryview]]
 Append = Callable[[memoryview, Index, Index], LogEnd]
@@ -193,6 +209,34 @@ class FollowedRun:
             self._take_waiting(self._monotonic_ns() // TICK_NS)
         if self.has_news:
             self._answer_for_durable()
+
+    def lend(self) -> LentRun | None:
+        """The run, for who takes the leader's messages by the same rules, and then calls
+        ``take_back``; None where there is none, or something waits.
+        """
+        line = self._line
+        if line is None or self._run[0] != -self._number or self._waiting:
+            return None
+        if self._begun.get(self._leader) != self._number:
+            return None
+        line.state.full = self._is_full()
+        marks = [(int(mark.index), int(mark.position)) for mark in self._marks]
+        return LentRun(line, self._number, self._leader, marks, self._durable_seen)
+
+    def take_back(self, marks: list[tuple[int, int]], durable_seen: int) -> None:
+        """Go on with the run as it is now; see ``LentRun``."""
+        self._durable_seen = durable_seen
+        line = self._line
+        self._marks.clear()
+        if line is not None:
+            term = line.state.term
+            self._marks += [
+                LogCursor(Position(position), Index(index), term) for index, position in marks
+            ]
+
+    def give_back(self, reason: str) -> None:
+        """End the run: raft takes what the leader says from here on."""
+        self._give_back(reason)
 
     def close(self) -> None:
         """End all connections."""

@@ -80,6 +80,23 @@ class FollowerFeed(Protocol):
         """End all connections."""
 
 
+class LentLead(NamedTuple):
+    """What a leader's run goes on with elsewhere; see ``LedRun.lend``.
+
+    Attributes:
+        marks: ends of what was written and is not committed, oldest first; the run's own.
+        sent: where what was sent to a member last begins; the run's own.
+        durable_seen: sequence of ``durable``, as far as it was looked at.
+        frame_bytes: bound of one append.
+    """
+
+    line: SteadyLine
+    marks: deque[LogCursor]
+    sent: dict[NodeId, Position]
+    durable_seen: int
+    frame_bytes: int
+
+
 class _Span(NamedTuple):
     """Whole entries up to ``last``, one behind the other in one file from ``position`` on."""
 
@@ -130,6 +147,7 @@ class LedRun:
     Attributes:
         line_of: the straight line that works on a state.
         cell: what the cell of runs says while the run lasts; 0: there is none.
+        awaits_round: a round was begun that no majority has answered.
 
     Invariant: ``_line`` is that of run ``_number``, which raft may have ended since.
     """
@@ -179,7 +197,7 @@ class LedRun:
         self._members: Sequence[NodeId] = ()
         self._marks: deque[LogCursor] = deque()
         self._round_due = 0
-        self._awaits_round = False
+        self.awaits_round = False
         self._confirmed = 0
         self._span: _Span | None = None
         self._wanted = (-1, -1)
@@ -251,7 +269,7 @@ class LedRun:
         self._span = None
         self._sent.clear()
         self._round_due = self._confirmed = 0
-        self._awaits_round = False
+        self.awaits_round = False
         self._files.forget()
 
     def drop(self) -> None:
@@ -282,7 +300,7 @@ class LedRun:
                 self._send(line)
                 if self._line is None:
                     return
-            if answers and self._awaits_round:
+            if answers and self.awaits_round:
                 self._look_at_round(line)
             commit = max(commit, self._look_at_log(line))
             if commit >= 0 and self._line is not None:
@@ -291,6 +309,51 @@ class LedRun:
                 self._begin_round(line, now)
         except (CorruptLogError, StorageError) as error:
             self._give_back(str(error))
+
+    def lend(self) -> LentLead | None:
+        """The run, for who does what ``turn`` does with answers and with what was written; None
+        where there is none, or something waits.
+        """
+        if self._line is None or self._run[0] != self.cell or self.has_news:
+            return None
+        return LentLead(
+            self._line, self._marks, self._sent, self._durable_seen, self._limits.frame_bytes
+        )
+
+    @property
+    def lasts(self) -> bool:
+        """Whether there is a run, as far as is known here."""
+        return self._line is not None
+
+    def note_written(self, sequence: int, written: LogCursor) -> None:
+        """The line was told of what was written.
+
+        Args:
+            sequence: that of ``written`` in the page.
+        """
+        self._written_seen = sequence
+        self._marks.append(written)
+
+    def note_durable(self, sequence: int) -> None:
+        """The line was told of what is durable; ``sequence`` is that of ``durable`` in the page."""
+        self._durable_seen = sequence
+
+    def send_wanted(self) -> None:
+        """Send what the line wants sent."""
+        if self._line is not None:
+            try:
+                self._send(self._line)
+            except (CorruptLogError, StorageError) as error:
+                self._give_back(str(error))
+
+    def look_at_round(self) -> None:
+        """A round of heartbeats may be answered by a majority."""
+        if self._line is not None:
+            self._look_at_round(self._line)
+
+    def give_back(self, reason: str) -> None:
+        """End the run: raft feeds the members from here on."""
+        self._give_back(reason)
 
     def look(self) -> None:
         """End connections that take too long; now and then."""
@@ -391,7 +454,7 @@ class LedRun:
         self._confirmed = confirmed
         lead = state.leadership
         assert lead is not None
-        self._awaits_round = confirmed < lead.begun[-1][1]
+        self.awaits_round = confirmed < lead.begun[-1][1]
         with self._fence:
             if self._run[0] != self.cell:
                 self._line = None
@@ -429,7 +492,7 @@ class LedRun:
                 return
             # Before anybody hears of it: raft's next round has a later number.
             self._publish_led(line, lead.round + 1)
-        self._awaits_round = True
+        self.awaits_round = True
         self._round_due = now + self._limits.heartbeat
         for peer, heartbeat in begin_round(state, now):
             if not self._feed.send(peer, heartbeat):

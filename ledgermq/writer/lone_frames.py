@@ -25,7 +25,11 @@ LONE_PARTS = 3
 
 
 class LoneFrames:
-    """Owned by the writer's ``ProduceService``."""
+    """Owned by the writer's ``ProduceService``.
+
+    Attributes:
+        form: what a frame has to be like; see ``read_lone``.
+    """
 
     def __init__(
         self,
@@ -43,7 +47,7 @@ class LoneFrames:
         self._socket = clients.socket
         self._counters = counters
         header_size, host_size, record_max, body_max = rules.form
-        self._form = header_size, host_size, min(record_max, FRAME_SIZE_MAX), body_max
+        self.form = header_size, host_size, min(record_max, FRAME_SIZE_MAX), body_max
         self._topics = rules.topics
         self._admission = admission
         self._gate = gate
@@ -71,7 +75,7 @@ class LoneFrames:
             or unanswered.total + size > limits.total_window_bytes
         ):
             return 0
-        found = read_lone(head, payload, *self._form, crc32)
+        found = read_lone(head, payload, *self.form, crc32)
         if found is None:
             return 0
         request_id, queue_id, topic = found

@@ -38,17 +38,26 @@ class _Feed:
     """Owned by the writer process. Nothing here blocks.
 
     Invariant: one connection a member, to the very certificate that raft has named.
+
+    Attributes:
+        open: connections by member; others only look.
+        by_descriptor: all that there are; others only look.
     """
 
     def __init__(self) -> None:
         """Nothing is opened but the poll set."""
         self._poll = select.epoll()
-        self._open: dict[NodeId, DirectConnection] = {}
-        self._by_descriptor: dict[int, DirectConnection] = {}
+        self.open: dict[NodeId, DirectConnection] = {}
+        self.by_descriptor: dict[int, DirectConnection] = {}
 
     @property
     def sources(self) -> list[Pollable]:
-        return [self._poll.fileno()]
+        return [self.descriptor]
+
+    @property
+    def descriptor(self) -> int:
+        """Of the poll set: it can be read when there is something to do with a connection."""
+        return self._poll.fileno()
 
 
 def _received(connection: DirectConnection, events: int) -> list[list[memoryview]]:
@@ -65,6 +74,7 @@ class LedFeed(_Feed):
         self._pem = b""
         self._believed: dict[NodeId, bytes] = {}
         self._shaking: dict[DirectConnection, float] = {}
+        self._found: Answers = []
         self._listener = DirectListener(self._poll)
 
     def await_follower(self, peer: NodeId, order: AwaitFollower) -> int:
@@ -74,27 +84,37 @@ class LedFeed(_Feed):
             self._pem = order.pem
             self._believed.clear()
         if self._believed.get(peer) != order.believed:
-            self._end(self._open.get(peer), "another certificate of the member")
+            self._end(self.open.get(peer), "another certificate of the member")
             if len(self._believed) >= MEMBERS_MAX:
                 self._believed.clear()
             self._believed[peer] = order.believed
-        if peer in self._open:
+        if peer in self.open:
             return 0
         return self._listen(order)
 
     def take(self) -> Answers:
         """What has come over all connections, in the order of each."""
-        found: Answers = []
+        found, self._found = self._found, []
         for descriptor, events in self._poll.poll(0):
-            connection = self._by_descriptor.get(descriptor)
+            connection = self.by_descriptor.get(descriptor)
             if connection is not None:
                 found += self._serve(connection, events)
             elif descriptor == self._listener.descriptor:
                 self._accept()
         return found
 
+    def put_back(self, peer: NodeId, messages: list[list[memoryview]]) -> None:
+        """Have ``take`` find messages of ``peer`` that were taken of its connection."""
+        self._found += [(peer, parts) for parts in messages]
+
+    def note_end(self, peer: NodeId) -> None:
+        """The connection to ``peer`` may have ended in the hands of who took messages of it."""
+        connection = self.open.get(peer)
+        if connection is not None and connection.failure:
+            self._end(connection, connection.failure)
+
     def send(self, peer: NodeId, first: bytes, second: bytes | None = None) -> bool:
-        connection = self._open.get(peer)
+        connection = self.open.get(peer)
         if connection is None:
             return False
         is_sent = connection.send(first, second)
@@ -133,8 +153,8 @@ class LedFeed(_Feed):
         if peer is None or connection.protocol != WRITER_PROTOCOL:
             self._end(connection, "certificate of nobody who was awaited")
             return
-        self._end(self._open.get(peer), "a newer connection")
-        self._open[peer] = connection
+        self._end(self.open.get(peer), "a newer connection")
+        self.open[peer] = connection
         connection.peer = peer
         logger.info("connection to a follower's writer: peer=%s", peer)
 
@@ -164,22 +184,22 @@ class LedFeed(_Feed):
                 accepted.close()
             logger.info("connection of a writer not accepted: %s", error.strerror)
             return
-        self._by_descriptor[connection.descriptor] = connection
+        self.by_descriptor[connection.descriptor] = connection
         self._shaking[connection] = time.monotonic() + HANDSHAKE_S
 
     def _end_all(self, reason: str) -> None:
-        for connection in list(self._by_descriptor.values()):
+        for connection in list(self.by_descriptor.values()):
             self._end(connection, reason)
 
     def _end(self, connection: DirectConnection | None, reason: str) -> None:
         if connection is None:
             return
         connection.end(reason)
-        self._by_descriptor.pop(connection.descriptor, None)
+        self.by_descriptor.pop(connection.descriptor, None)
         self._shaking.pop(connection, None)
         peer = connection.peer
-        if peer is not None and self._open.get(peer) is connection:
-            del self._open[peer]
+        if peer is not None and self.open.get(peer) is connection:
+            del self.open[peer]
             logger.info(
                 "no connection to a follower's writer: peer=%s reason=%s", peer, connection.failure
             )
@@ -188,11 +208,30 @@ class LedFeed(_Feed):
 class DirectFeed(_Feed):
     """The real ``MemberFeed``."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: list[Fed] = []
+
+    def connection_to(self, peer: NodeId) -> DirectConnection | None:
+        """The one to the writer of ``peer``, once it is open."""
+        connection = self.open.get(peer)
+        return connection if connection is not None and connection.is_open else None
+
+    def put_back(self, peer: NodeId, messages: list[list[memoryview]]) -> None:
+        """Have ``take`` find messages of ``peer`` that were taken of its connection."""
+        self._found += [(peer, parts) for parts in messages]
+
+    def note_end(self, peer: NodeId) -> None:
+        """The connection to ``peer`` may have ended in the hands of who took messages of it."""
+        connection = self.open.get(peer)
+        if connection is not None and connection.failure:
+            self._end(peer, connection.failure)
+
     def dial(self, order: FeedFrom) -> None:
         """Connect as ``order`` says; why that could not be begun is told in the log."""
         peer = next(iter(names_of([order.peer])), NodeId(""))
         self._end(peer, "a newer connection")
-        if len(self._open) >= MEMBERS_MAX:
+        if len(self.open) >= MEMBERS_MAX:
             return
         try:
             context = tls_context(order.pem, [order.believed], (WRITER_PROTOCOL,), is_server=False)
@@ -208,14 +247,14 @@ class DirectFeed(_Feed):
             return
         connection = DirectConnection(dialling, context, self._poll, is_server=False)
         connection.peer = peer
-        self._by_descriptor[connection.descriptor] = connection
-        self._open[peer] = connection
+        self.by_descriptor[connection.descriptor] = connection
+        self.open[peer] = connection
 
     def take(self) -> list[Fed]:
         """What has come over all connections, in the order of each."""
-        found: list[Fed] = []
+        found, self._found = self._found, []
         for descriptor, events in self._poll.poll(0):
-            connection = self._by_descriptor.get(descriptor)
+            connection = self.by_descriptor.get(descriptor)
             if connection is None or connection.peer is None:
                 continue
             peer = connection.peer
@@ -226,7 +265,7 @@ class DirectFeed(_Feed):
 
     def send(self, peer: NodeId, reply: bytes) -> None:
         """Answer ``peer``; without a connection, or where it takes none, the answer is lost."""
-        connection = self._open.get(peer)
+        connection = self.open.get(peer)
         if connection is not None and connection.is_open:
             connection.send(reply)
             if connection.failure:
@@ -234,13 +273,13 @@ class DirectFeed(_Feed):
 
     def close(self) -> None:
         """End all connections."""
-        for peer in list(self._open):
+        for peer in list(self.open):
             self._end(peer, "this node stops")
         self._poll.close()
 
     def _end(self, peer: NodeId, reason: str) -> None:
-        connection = self._open.pop(peer, None)
+        connection = self.open.pop(peer, None)
         if connection is not None:
             connection.end(reason)
-            del self._by_descriptor[connection.descriptor]
+            del self.by_descriptor[connection.descriptor]
             logger.info("no connection to a leader: peer=%s reason=%s", peer, connection.failure)

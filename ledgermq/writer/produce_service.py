@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.ipc.counters import WriterCounter
@@ -58,6 +59,23 @@ from ledgermq.writer.log.put_batch import PutBatch, append_own, own_records
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.lone_frames import LoneFrames
 from ledgermq.writer.retention.space_gate import NoRoomError, SpaceGate
+
+
+class LentFrames(NamedTuple):
+    """What lone frames need; see ``ProduceService.lend``.
+
+    Attributes:
+        topics: queues of topics whose messages may come in without more.
+        offsets: next offsets of the queues that were used; the service's own.
+        client_max, total_max: unanswered bytes, of one client and of all.
+        put_lock: see ``PutLockHolder.lend``.
+    """
+
+    topics: dict[bytes, int]
+    offsets: dict[tuple[bytes, int], int]
+    client_max: int
+    total_max: int
+    put_lock: tuple[int, int, int, int]
 
 
 class OutOfTurnError(BusyError):
@@ -281,6 +299,50 @@ class ProduceService:
             self._unique.note_own(begin, int(self._log.end.position), batch.store_timestamp)
         except CorruptLogError as error:
             raise self._trouble(error) from error
+
+    def lend(self) -> LentFrames | None:
+        """What lone frames of local clients need, for who does with them what ``take_frames`` does,
+        and then calls ``take_back``; None where more is asked of frames than is looked at for them.
+        """
+        if (
+            self._offsets is None
+            or self._answers_at_once
+            or self._admission.asks
+            or self._topics.windows
+        ):
+            return None
+        self._turn_begin = self._log.end.position
+        limits = self._admission.limits
+        return LentFrames(
+            self._topics.plain,
+            self._offsets.known,
+            limits.client_window_bytes,
+            limits.total_window_bytes,
+            self._put_lock.lend(),
+        )
+
+    def take_back(self, taken: int) -> None:
+        """The put lock was taken so often now."""
+        self._put_lock.take_back(taken)
+
+    def note_slow_put(self, held_ns: int) -> None:
+        """The put lock was held for long."""
+        self._put_lock.note_slow(held_ns)
+
+    @property
+    def clients(self) -> SessionServer[ProducerSession]:
+        """The producers' sessions."""
+        return self._clients
+
+    @property
+    def form(self) -> tuple[int, int, int, int]:
+        """What a lone frame has to be like; see ``read_lone``."""
+        return self._lone.form
+
+    @property
+    def store_host(self) -> bytes:
+        """This node's address, as it is on disk."""
+        return self._open_log.store_host
 
     def close(self) -> None:
         """Tell the clients that wait that their outcome is unknown, and unbind."""

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import sys
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -27,7 +25,7 @@ from ledgermq.ipc.append_ring import (
     RingRecord,
 )
 from ledgermq.ipc.cursor_page import LogCursor, Role
-from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, StopFlag
+from ledgermq.ipc.loop import SLEEP_MAX_MS, Pollable, Wait
 from ledgermq.ipc.orders import (
     AwaitFollower,
     FeedFrom,
@@ -62,9 +60,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.events import Event
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.process.environment import Environment
-from ledgermq.process.node import Surroundings
 from ledgermq.process.table_files import UnsettledTables
-from ledgermq.process.worker_main import run_worker
 from ledgermq.sessions.leadership.standing import standing_of
 from ledgermq.store.files.append_files import overwrite
 from ledgermq.store.files.disk_space import with_reserve
@@ -77,15 +73,15 @@ from ledgermq.writer.admission.frame_admission import FrameAdmission
 from ledgermq.writer.admission.writable_topics import WritableTopics
 from ledgermq.writer.followed_run import FollowedRun, MemberFeed
 from ledgermq.writer.led_run import FollowerFeed, LedLimits, LedRun
-from ledgermq.writer.log.flusher import Flusher, FlushPlan, MakeFlusher
-from ledgermq.writer.log.log_opening import OpenLog, entry_files, open_log, open_queue_offsets
+from ledgermq.writer.log.flusher import FlushPlan, MakeFlusher
+from ledgermq.writer.log.log_opening import OpenLog, entry_files, open_queue_offsets
 from ledgermq.writer.log.put_lock import PutLockHolder
 from ledgermq.writer.log.resume import certain_state_end, dispatched_position, ends_of_queues
-from ledgermq.writer.member_feeds import DirectFeed, LedFeed
 from ledgermq.writer.own_commits import DurableBell, OwnCommits
 from ledgermq.writer.produce_service import ProduceService
-from ledgermq.writer.retention.log_retention import LogRetention, Retention
+from ledgermq.writer.retention.log_retention import Retention
 from ledgermq.writer.retention.space_gate import RareLooks, SpaceGate
+from ledgermq.writer.steady_wait import Calm, SteadyParts, SteadyTurns
 
 logger = logging.getLogger(__name__)
 
@@ -99,9 +95,6 @@ READY_REPEAT_NS = 200_000_000
 
 _ORDERS, _GUARD, _FEED, _FOLLOWERS = 1, 2, 4, 8
 
-SWITCH_INTERVAL_S = 0.000_2
-"""The flusher's thread gets the interpreter this soon when it comes back from a sync."""
-
 
 class WriterWorker:
     """Orders from raft and the broker on one side, the producers on the other.
@@ -109,6 +102,7 @@ class WriterWorker:
     Attributes:
         followed: what it does by itself as a follower; None where nobody feeds it.
         led: what it does by itself as a leader; None where it feeds nobody.
+        steady: does what is of the steady state where it is waited for; None: all is done in turns.
     """
 
     # Any: others wait for what it does.
@@ -202,6 +196,12 @@ class WriterWorker:
         self._socket, self._due = self._service.socket, self._service.due.waiting
         self._parts = self._parts_of_sources()
         self._looks = RareLooks(self._socket, gate, retention, log.writer, forget_before=forget)
+        self.steady: SteadyTurns | None = None
+
+    @property
+    def wait(self) -> Wait | None:
+        """That of ``steady``."""
+        return None if self.steady is None else self.steady.wait
 
     def _parts_of_sources(self) -> defaultdict[Pollable, int]:
         """What each source is for; 0: the producers' own."""
@@ -306,6 +306,26 @@ class WriterWorker:
             return self.led.has_news
         return self._own.has_news(self._term)
 
+    def calm(self) -> Calm | None:
+        """What is known of the grant, and raft's ring; None while something waits for a turn."""
+        if (
+            self._starved is not None
+            or self._unsettled is not None
+            or self._postponed is not None
+            or self._damage is not None
+            or not self._known_by_raft
+            or self._gate.state is not SpaceState.ROOMY
+            or self._serving != self._told_term
+            or self._socket.waiting
+        ):
+            return None
+        return Calm(self._told_version, self._ring, self._serving)
+
+    @property
+    def parts(self) -> SteadyParts:
+        """What ``steady`` works with."""
+        return SteadyParts(self._log, self._service, self._flusher, self._data_file_size)
+
     def turn(self, ready: Mapping[Pollable, int], now_ns: int) -> None:
         """Orders, raft's entries, frames (staged, written and published once), then answers."""
         is_due = now_ns >= self._looks.due_ns or self._gate.state is not SpaceState.ROOMY
@@ -377,6 +397,8 @@ class WriterWorker:
             self.followed.close()
         if self.led is not None:
             self.led.close()
+        if self.steady is not None:
+            self.steady.close()
         self._change_ring(attach=False)
 
     def take_settings(self, settings: Settings) -> None:
@@ -749,32 +771,3 @@ def _flush_plan(settings: Settings) -> FlushPlan:
         interval_s=settings.store.flush_interval_ms / 1000,
         checkpoint_interval_s=settings.store.checkpoint_interval_ms / 1000,
     )
-
-
-def run(settings: Settings, stop: StopFlag) -> int:
-    """Run the writer until it is told to stop; the exit status."""
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    started = time.monotonic()
-
-    def make(environment: Surroundings) -> WriterWorker:
-        log = open_log(
-            settings,
-            is_in_use=environment.page.has_written(),
-            sign_of_life=lambda: environment.page.give_sign(Role.WRITER, time.monotonic_ns()),
-        )
-        retention = LogRetention(environment, log)
-        is_fed = settings.raft.direct and settings.raft.direct_writers
-        is_fed = is_fed and settings.store.log.has_terms and not settings.mirror.sources
-        worker = WriterWorker(
-            environment,
-            log,
-            Flusher,
-            SpaceGate.of(environment),
-            retention,
-            feed=DirectFeed() if is_fed else None,
-            followers=LedFeed() if is_fed else None,
-        )
-        logger.info("writer serves: after_ms=%d", (time.monotonic() - started) * 1000)
-        return worker
-
-    return run_worker(Role.WRITER, settings, stop, make)

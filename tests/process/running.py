@@ -33,11 +33,11 @@ from ledgermq.model.config.settings import (
     StoreSection,
 )
 from ledgermq.raft_node import raft_process
-from ledgermq.writer import writer
+from ledgermq.writer import writer_process
 from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
-MODULES = {Role.RAFT: raft_process, Role.WRITER: writer, Role.DISPATCHER: dispatcher}
+MODULES = {Role.RAFT: raft_process, Role.WRITER: writer_process, Role.DISPATCHER: dispatcher}
 
 TELL_S = 0.002
 

@@ -205,7 +205,13 @@ __all__ = [
     "write_units",
 ]
 
-compiled: bool = not any(str(sys.modules[name].__file__).endswith(".py") for name in _NAMES)
+_WITHOUT_PLAIN_FORM = ("_secure", "_wait", "_produce")
+
+compiled: bool = not any(
+    str(sys.modules[name].__file__).endswith(".py") for name in _NAMES
+) and all(
+    importlib.util.find_spec(f"ledgermq.formats.kernels.{name}") for name in _WITHOUT_PLAIN_FORM
+)
 """Whether the machine code runs."""
 
 SCAN_ROWS = 16_384

@@ -31,6 +31,7 @@ from ledgermq.ipc.page_slots import names_cells
 from ledgermq.members.direct_connection import (
     HANDSHAKE_S,
     RAFT_PROTOCOL,
+    Context,
     DirectConnection,
     tls_context,
 )
@@ -74,7 +75,7 @@ class OwnCertificate:
             self._take(self._making)
         return self._der
 
-    def context(self, believed: Iterable[bytes], *, is_server: bool) -> ssl.SSLContext:
+    def context(self, believed: Iterable[bytes], *, is_server: bool) -> Context:
         """TLS 1.3 that shows this certificate and believes these (DER) alone; see ``look``."""
         protocols = (RAFT_PROTOCOL,) if self._knows_writers else ()
         return tls_context(self.pem, believed, protocols, is_server=is_server)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from ledgermq.model.errors import NO_SPACE, CorruptLogError, StorageError
 from ledgermq.store.files.descriptor_cache import with_descriptors
@@ -41,6 +42,15 @@ def _punch_hole(fd: int, offset: int, size: int) -> None:
     if call(fd, _PUNCH_HOLE_KEEP_SIZE, offset, size) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+class FileTail(NamedTuple):
+    """An open file: position of its first byte, of the next one, and up to where it has blocks."""
+
+    descriptor: int
+    start: int
+    position: int
+    blocks: int
 
 
 class AppendFiles:
@@ -75,6 +85,11 @@ class AppendFiles:
     def room(self) -> int:
         """Bytes left in the open file."""
         return self._start + self.file_size - self.position
+
+    @property
+    def tail(self) -> FileTail:
+        """The open file, for who writes into its blocks at ``position``, and says where it ends."""
+        return FileTail(self._fd, self._start, self.position, self._start + self._reserved)
 
     def has_blocks(self, size: int) -> bool:
         """Whether the open file has blocks for ``size`` bytes more, and need not be asked for any.

@@ -23,7 +23,7 @@ from ledgermq.formats.kernels.kernel import stamp_run
 from ledgermq.formats.store_markers import BLANK, BLANK_SIZE, COMMITLOG_BLANK_MAGIC
 from ledgermq.model.errors import DiskFullError, MessageIllegalError, StorageError
 from ledgermq.model.ids import Index, Position, QueueOffset, Term
-from ledgermq.store.files.append_files import AppendFiles
+from ledgermq.store.files.append_files import AppendFiles, FileTail
 
 _ARENA_SIZE = 4 * 1024 * 1024
 """Batches are staged in one buffer that stays warm; it grows when a batch is larger."""
@@ -313,6 +313,20 @@ class LogWriter:
         except BaseException:
             self._data.position = before.position
             raise
+        self.end = self._published = end
+
+    def lend(self) -> tuple[FileTail, FileTail | None]:
+        """The open files of the log and its index, for who appends stamped or verified entries to
+        both, where there are blocks for them, and then calls ``take_back``.
+        """
+        assert not self._staged
+        return self._data.tail, None if self._index is None else self._index.tail
+
+    def take_back(self, end: LogEnd) -> None:
+        """Who was lent the files has written entries up to ``end``."""
+        self._data.position = end.position
+        if self._index is not None:
+            self._index.position = (end.index_ + 1) * INDEX_ITEM_SIZE
         self.end = self._published = end
 
     def truncate(self, end: LogEnd) -> None:

@@ -136,6 +136,11 @@ class QueueOffsets:
     def _note(self, queue: Queue, end: int) -> None:
         self._noted[queue] = max(end, self._noted.get(queue, 0))
 
+    @property
+    def known(self) -> dict[Queue, int]:
+        """Next offsets of the queues that were used, for who stamps as ``set_next`` is told."""
+        return self._next
+
     def next_offset(self, topic: bytes, queue_id: QueueId) -> QueueOffset:
         """Queue offset of the next message of that queue.
 

@@ -42,6 +42,21 @@ class PutLockHolder:
             logger.warning("put lock recovered from a dead holder: pid=%d", left.holder)
         page.publish_put_lock((0, 0, self._taken, self._slow, self._recovered))
 
+    def lend(self) -> tuple[int, int, int, int]:
+        """For who takes it as ``with`` does, and then calls ``take_back``: how often it was taken,
+        how often for long, how often it was recovered, and nanoseconds from which on it is long.
+        """
+        return self._taken, self._slow, self._recovered, self._warn_ns
+
+    def take_back(self, taken: int) -> None:
+        """It was taken so often now."""
+        self._taken = taken
+
+    def note_slow(self, held_ns: int) -> None:
+        """It was held for long."""
+        self._slow += 1
+        logger.warning("put lock held for long: ms=%d", held_ns // 1_000_000)
+
     def __enter__(self) -> None:
         self._taken += 1
         self.since_ns = time.monotonic_ns()
@@ -52,6 +67,5 @@ class PutLockHolder:
         held_ns = time.monotonic_ns() - self.since_ns
         self._times.observe(held_ns)
         if held_ns > self._warn_ns:
-            self._slow += 1
-            logger.warning("put lock held for long: ms=%d", held_ns // 1_000_000)
+            self.note_slow(held_ns)
         self._page.publish_put_lock((0, 0, self._taken, self._slow, self._recovered))

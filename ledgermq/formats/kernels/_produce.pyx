@@ -1,0 +1,538 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Kernel of lone frames in a leader's wait: one message, from its producer's socket to its answer.
+
+What comes of producers on this machine is taken, stamped, written and sent to the followers where
+the writer waits for it (``_wait``), frame by frame, by the checks of ``writer/lone_frames.py``, and
+in the order of ``ProduceService.take_frames``. A frame that is not as most are, and all behind it
+of the same producer, is left to them, with nothing changed. The state is theirs, lent for one wait.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport EAGAIN, errno
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy, strerror
+
+from ledgermq.formats.kernels._cells cimport (
+    CLOCK_MONOTONIC,
+    CLOCK_REALTIME,
+    EPOLLIN,
+    LMQ_EVENTS,
+    LMQ_FIELDS,
+    LOCK_UN,
+    epoll_event,
+    epoll_wait,
+    flock,
+    lmq_add,
+    lmq_cell,
+    lmq_give,
+    lmq_lock,
+    lmq_observe,
+    lmq_publish,
+    lmq_pwrite,
+    lmq_ring,
+    lmq_snapshot,
+    lmq_take,
+    lmq_time,
+)
+
+from array import array
+
+cdef enum:
+    READ_SIZE = 64 * 1024
+    STAGED_MAX = 1024 * 1024
+    HEAD_SIZE = 8
+    FIRST_MAX = 1024
+    ITEM_SIZE = 32
+    PUTS_MAX = 512
+
+cdef object _new = tuple.__new__
+
+
+cdef class LoneTurns:
+    """Owned by a writer's wait.
+
+    Attributes:
+        commit: commit index that the line has told of since ``take`` began; -1 without one.
+        is_left: something that has come is left to a turn.
+    """
+
+    cdef Py_buffer _page
+    cdef int64_t *_cells
+    cdef bint _is_open
+    cdef readonly int64_t commit
+    cdef readonly bint is_left
+    cdef object _owner
+    # What stays.
+    cdef int _epoll
+    cdef int _fence, _dispatcher_bell, _dispatcher_at, _run_at, _counters_at, _times_at
+    cdef int _written, _committed, _put_lock
+    cdef bint _waits_for_sync
+    cdef int64_t _pid
+    cdef dict _by_descriptor, _by_identity, _sessions
+    cdef object _placed, _use, _unanswered, _waiting, _due_type, _cursor_type, _end_type
+    cdef object _read_lone, _stamp_run, _crc32, _pack_sent
+    cdef Py_ssize_t _header_size, _host_size, _record_max, _body_max, _blank
+    cdef bytes _store_host
+    cdef int _ack
+    cdef epoll_event _events[LMQ_EVENTS]
+    cdef uint8_t _received[READ_SIZE]
+    cdef object _batch, _items, _one_size
+    cdef uint8_t *_bytes
+    cdef list _staged
+    # What is lent for one wait.
+    cdef int64_t _run, _term
+    cdef int64_t _position, _index, _chain, _chain_written
+    cdef int _data_fd, _items_fd
+    cdef int64_t _data_start, _data_blocks, _items_start, _items_at, _items_blocks
+    cdef dict _topics, _offsets, _open, _sent
+    cdef int64_t _client_max, _total_max, _frame_bytes
+    cdef int64_t _taken, _slow, _recovered, _slow_ns
+    cdef object _line, _led, _wake
+    # What is staged.
+    cdef Py_ssize_t _size
+    cdef int64_t _since, _timestamp
+    cdef bint _has_written
+
+    def __init__(self, cells, owner, fixed):
+        """Nothing is lent.
+
+        Args:
+            cells: the cursor page, which stays mapped until ``close``.
+            owner: takes what is left.
+            fixed: what stays; see ``LoneFixed`` of ``writer/steady_wait.py``.
+        """
+        PyObject_GetBuffer(cells, &self._page, PyBUF_SIMPLE)
+        self._is_open = True
+        self._cells = <int64_t *>self._page.buf
+        self._owner = owner
+        self._epoll = fixed.local_epoll
+        self._fence, self._dispatcher_bell = fixed.fence, fixed.dispatcher_bell
+        self._dispatcher_at, self._run_at = fixed.dispatcher_at, fixed.run_at
+        self._counters_at, self._times_at = fixed.counters_at, fixed.times_at
+        self._written, self._committed = fixed.written, fixed.committed
+        self._put_lock = fixed.put_lock
+        self._waits_for_sync = fixed.waits_for_sync
+        self._pid = fixed.pid
+        self._by_descriptor, self._by_identity = fixed.by_descriptor, fixed.by_identity
+        self._sessions, self._placed, self._use = fixed.sessions, fixed.placed, fixed.use
+        self._unanswered, self._waiting = fixed.unanswered, fixed.waiting
+        self._due_type, self._cursor_type, self._end_type = fixed.types
+        self._read_lone, self._stamp_run, self._crc32, self._pack_sent = fixed.functions
+        self._header_size, self._host_size, self._record_max, self._body_max = fixed.form
+        self._blank = fixed.blank_size
+        self._store_host = fixed.store_host
+        self._ack = fixed.ack
+        self._batch = bytearray(STAGED_MAX)
+        self._bytes = <uint8_t *><char *>self._batch
+        self._items = bytearray(PUTS_MAX * ITEM_SIZE)
+        self._one_size = memoryview(array("I", [0]))
+        self._staged = []
+
+    def __dealloc__(self):
+        if self._is_open:
+            PyBuffer_Release(&self._page)
+
+    def close(self):
+        """Let go of the page."""
+        if self._is_open:
+            self._is_open = False
+            self._cells = NULL
+            PyBuffer_Release(&self._page)
+        self._owner = None
+
+    def lend(self, lent, line, led):
+        """What a wait goes on with; see ``LoneLent`` of ``writer/steady_wait.py``.
+
+        Args:
+            line, led: of a leader's run; None in the run of a node alone.
+        """
+        data, items = lent.tails
+        end = lent.end
+        self._run, self._term = lent.run, lent.term
+        self._position, self._index, self._chain = end[0], end[1], end[3]
+        self._chain_written = self._chain
+        self._data_fd, self._data_start, _, self._data_blocks = data
+        self._items_fd = -1
+        self._items_start = self._items_at = self._items_blocks = 0
+        if items is not None:
+            self._items_fd, self._items_start, self._items_at, self._items_blocks = items
+        self._topics, self._offsets = lent.topics, lent.offsets
+        self._open, self._sent = lent.followers, lent.sent
+        self._client_max, self._total_max = lent.client_max, lent.total_max
+        self._frame_bytes = lent.frame_bytes
+        self._taken, self._slow, self._recovered, self._slow_ns = lent.put_lock
+        self._line, self._led, self._wake = line, led, lent.wake
+        self._timestamp = 0
+        self._has_written = False
+
+    def take_back(self):
+        """Where the log ends now, None where it ends as before; and how often the put lock was
+        taken in all.
+        """
+        self._line = self._led = self._wake = None
+        self._topics = self._offsets = self._open = self._sent = None
+        if not self._has_written:
+            return None, self._taken
+        return self._end(), self._taken
+
+    cdef object _end(self):
+        term = self._term if self._header_size else 0
+        return _new(self._end_type, (self._position, self._index, term, self._chain_written))
+
+    def take(self):
+        """Take what producers have sent; whether all of it is done.
+
+        Raises:
+            OSError: the operating system refused to look.
+        """
+        cdef int count, k
+        cdef ssize_t size
+        cdef Py_ssize_t used
+        cdef list rest = []
+        self.commit = -1
+        self.is_left = False
+        count = epoll_wait(self._epoll, self._events, LMQ_EVENTS, 0)
+        if count < 0:
+            raise OSError(errno, strerror(errno).decode())
+        for k in range(count):
+            connection = self._by_descriptor.get(self._events[k].data.fd)
+            if (
+                connection is None
+                or self._events[k].events != EPOLLIN
+                or connection.is_ready
+                or connection.is_stranger
+                or connection.counted
+                or connection.reader.waits
+                or connection.reader.messages
+                or connection.reader.begun
+            ):
+                self.is_left = True
+                continue
+            size = lmq_take(self._events[k].data.fd, self._received, READ_SIZE)
+            if size <= 0:
+                # Who reads next finds the same: that it has ended, or nothing.
+                self.is_left = True
+                continue
+            used = self._stage_all(connection, size)
+            if used < size:
+                rest.append(
+                    (
+                        connection,
+                        PyBytes_FromStringAndSize(<const char *>self._received + used, size - used),
+                    )
+                )
+        if self._staged:
+            self._write()
+        for connection, data in rest:
+            self.is_left = True
+            self._owner.feed_producer(connection, data)
+        return not self.is_left
+
+    cdef Py_ssize_t _stage_all(self, connection, Py_ssize_t size) except -1:
+        """Stage the frames that were received; bytes of those."""
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t behind
+        cdef uint32_t head[2]
+        while size - at >= HEAD_SIZE:
+            memcpy(head, self._received + at, HEAD_SIZE)
+            if head[1] < 2 or head[0] > FIRST_MAX or head[1] > READ_SIZE:
+                break
+            behind = at + HEAD_SIZE + head[0] + head[1] - 1
+            if behind > size or not self._stage(
+                connection, self._received + at + HEAD_SIZE, head[0], head[1] - 1
+            ):
+                break
+            at = behind
+        return at
+
+    cdef bint _stage(
+        self, connection, const uint8_t *data, Py_ssize_t first, Py_ssize_t size
+    ) except -1:
+        """Check and stamp one frame, behind those that are staged; false: it is left."""
+        cdef bytes identity = connection.identity
+        cdef bytes head, payload, topic
+        cdef int64_t offset, position, now
+        cdef Py_ssize_t count = len(self._staged)
+        if (
+            count >= PUTS_MAX
+            or self._size + size > STAGED_MAX
+            or self._position + self._size + size + self._blank > self._data_blocks
+        ):
+            return False
+        if self._items_fd >= 0:
+            if self._items_at + (count + 1) * ITEM_SIZE > self._items_blocks:
+                return False
+        session = self._sessions.get(identity)
+        if session is None or session.is_refused:
+            return False
+        own = session.rights.peer
+        if own is not connection.peer and own != connection.peer:
+            return False
+        if (
+            <int64_t>session.in_flight + size > self._client_max
+            or <int64_t>self._unanswered.total + size > self._total_max
+        ):
+            return False
+        head = PyBytes_FromStringAndSize(<const char *>data, first)
+        payload = PyBytes_FromStringAndSize(<const char *>data + first, size)
+        found = self._read_lone(
+            head,
+            payload,
+            self._header_size,
+            self._host_size,
+            self._record_max,
+            self._body_max,
+            self._crc32,
+        )
+        if found is None:
+            return False
+        request_id, queue_id, topic = found
+        queue = (topic, queue_id)
+        known = self._offsets.get(queue)
+        if known is None or queue_id >= self._topics.get(topic, 0):
+            return False
+        offset = known
+        if not count:
+            self._begin()
+        now = lmq_time(CLOCK_REALTIME) // 1000000
+        if now > self._timestamp:
+            self._timestamp = now
+        position = self._position + self._size
+        memcpy(self._bytes + self._size, PyBytes_AS_STRING(payload), size)
+        self._one_size[0] = size
+        self._chain = self._stamp_run(
+            self._batch,
+            self._size,
+            self._one_size,
+            0,
+            1,
+            self._header_size,
+            position,
+            self._index + count + 1 if self._header_size else 0,
+            self._term,
+            offset,
+            self._timestamp,
+            self._store_host,
+            self._chain,
+            self._items,
+            count * ITEM_SIZE,
+            self._crc32,
+        )
+        self._size += size
+        self._offsets[queue] = offset + 1
+        if identity in self._placed:
+            self._use(identity)
+        session.in_flight = self._unanswered.add(identity, own, size)
+        answer = self._pack_sent(
+            request_id,
+            self._term,
+            self._timestamp,
+            self._ack,
+            0,
+            1,
+            position + self._header_size,
+            offset,
+        )
+        self._staged.append((connection, head, payload, queue, offset, answer, position + size))
+        lmq_add(self._cells, self._counters_at, 1)
+        lmq_add(self._cells, self._counters_at + 1, size)
+        lmq_add(self._cells, self._counters_at + 2, 1)
+        return True
+
+    cdef int _begin(self) except -1:
+        """Take the put lock."""
+        cdef int64_t values[5]
+        self._since = lmq_time(CLOCK_MONOTONIC)
+        self._taken += 1
+        values[0], values[1], values[2] = self._pid, self._since, self._taken
+        values[3], values[4] = self._slow, self._recovered
+        lmq_publish(self._cells, self._put_lock, values, 5)
+        lmq_add(self._cells, self._counters_at + 7, 1)
+        return 0
+
+    cdef int _release(self) except -1:
+        cdef int64_t values[5]
+        cdef int64_t held = lmq_time(CLOCK_MONOTONIC) - self._since
+        lmq_observe(self._cells, self._times_at + 24, held)
+        if held > self._slow_ns:
+            self._slow += 1
+            self._owner.put_was_slow(held)
+        values[0] = values[1] = 0
+        values[2], values[3], values[4] = self._taken, self._slow, self._recovered
+        lmq_publish(self._cells, self._put_lock, values, 5)
+        return 0
+
+    cdef int _write(self) except -1:
+        """Write what is staged, publish it, and send it to the followers."""
+        cdef int64_t values[4]
+        cdef int64_t first = self._index + 1
+        cdef int64_t begin = self._position
+        cdef Py_ssize_t size = self._size
+        cdef Py_ssize_t count = len(self._staged)
+        cdef list staged = self._staged
+        cdef int64_t since = self._since
+        self._staged = []
+        self._size = 0
+        if (
+            lmq_pwrite(self._data_fd, self._bytes, size, begin - self._data_start) != size
+            or self._items_fd >= 0
+            and lmq_pwrite(
+                self._items_fd,
+                <char *>self._items,
+                count * ITEM_SIZE,
+                self._items_at - self._items_start,
+            )
+            != count * ITEM_SIZE
+        ):
+            self._undo(staged)
+            return 0
+        self._has_written = True
+        self._chain_written = self._chain
+        self._position = begin + size
+        if self._header_size:
+            self._index += count
+            self._items_at += count * ITEM_SIZE
+        else:
+            self._index = self._position
+        values[0], values[1] = self._position, self._index
+        values[2] = self._term if self._header_size else 0
+        values[3] = lmq_cell(self._cells, self._counters_at)
+        lmq_publish(self._cells, self._written, values, 4)
+        self._release()
+        for connection, head, payload, queue, offset, answer, behind in staged:
+            self._waiting.append(
+                _new(self._due_type, (behind, connection.identity, answer, len(payload), since))
+            )
+        self._wake(self._end())
+        if self._line is not None:
+            self._send(first, begin, size)
+        elif not self._waits_for_sync:
+            self._commit_alone(values)
+        return 0
+
+    cdef int _undo(self, list staged) except -1:
+        """What is staged could not be written: it was never taken, and comes again in a turn."""
+        cdef Py_ssize_t size
+        for connection, head, payload, queue, offset, answer, behind in reversed(staged):
+            size = len(payload)
+            self._offsets[queue] = offset
+            session = self._sessions.get(connection.identity)
+            left = self._unanswered.release(connection.identity, size)
+            if session is not None:
+                session.in_flight = left
+            lmq_add(self._cells, self._counters_at, -1)
+            lmq_add(self._cells, self._counters_at + 1, -size)
+            lmq_add(self._cells, self._counters_at + 2, -1)
+        self._release()
+        self.is_left = True
+        self._chain = self._chain_written
+        for connection, head, payload, *_ in staged:
+            self._owner.put_back_frame(connection, head, payload)
+        return 0
+
+    def commit_up_to(self, int64_t position, int64_t index, int64_t term):
+        """Nobody else has to hold what is held here; false when the run is over."""
+        cdef int64_t values[3]
+        values[0], values[1], values[2] = position, index, term
+        return self._commit_alone(values)
+
+    cdef bint _commit_alone(self, int64_t *values) except -1:
+        cdef bint lasts
+        cdef int64_t known[1]
+        if lmq_snapshot(self._cells, self._committed, known, 1) and values[0] <= known[0]:
+            return True
+        if lmq_lock(self._fence):
+            raise OSError(errno, strerror(errno).decode())
+        lasts = lmq_cell(self._cells, self._run_at) == self._run
+        if lasts:
+            lmq_publish(self._cells, self._committed, values, 3)
+        flock(self._fence, LOCK_UN)
+        if lasts:
+            lmq_ring(self._cells, self._dispatcher_at, self._dispatcher_bell)
+            self.acknowledge(values[0])
+        return lasts
+
+    cdef int _send(self, int64_t first, int64_t begin, Py_ssize_t size) except -1:
+        """Send what was written to those who lack just this, and count what this node holds."""
+        line, led = self._line, self._led
+        if not line.written(self._index):
+            # The run looks at it in a turn, and gives itself back.
+            self.is_left = True
+            return 0
+        led.note_written(
+            lmq_cell(self._cells, self._written * LMQ_FIELDS),
+            _new(self._cursor_type, (self._position, self._index, self._term)),
+        )
+        wants = line.wants
+        if size <= self._frame_bytes and all_are(wants, first, self._index):
+            data = memoryview(self._batch)[:size]
+            for peer, _, last in wants:
+                head = line.replicated(peer, first, last, size)
+                connection = self._open.get(peer)
+                if head is None or connection is None or not connection.send(head, data):
+                    if connection is not None and connection.failure:
+                        self._owner.connection_ended(peer)
+                    led.give_back(f"{peer} takes no entries")
+                    self.is_left = True
+                    return 0
+                self._sent[peer] = begin
+        elif wants:
+            self._owner.log_ends(self._end())
+            self._has_written = False
+            self._owner.send_wanted()
+        if not led.lasts:
+            self.is_left = True
+        elif not self._waits_for_sync:
+            if line.held(self._index):
+                self.commit = max(self.commit, <int64_t>line.commit)
+            else:
+                led.give_back("what is held is for raft to judge")
+                self.is_left = True
+        return 0
+
+    def acknowledge(self, int64_t position):
+        """Answer every frame that is stored before ``position``."""
+        cdef int64_t now
+        cdef bytes answer, identity
+        cdef uint8_t framed[256]
+        cdef uint32_t head[2]
+        cdef Py_ssize_t size
+        waiting = self._waiting
+        if not waiting or <int64_t>waiting[0][0] > position:
+            return
+        now = lmq_time(CLOCK_MONOTONIC)
+        while waiting and <int64_t>waiting[0][0] <= position:
+            _, identity, answer, frame_size, since = waiting.popleft()
+            lmq_observe(self._cells, self._times_at + 48, now - <int64_t>since)
+            left = self._unanswered.release(identity, frame_size)
+            session = self._sessions.get(identity)
+            # Without a session it would go to who has taken the identity since.
+            if session is None:
+                continue
+            session.in_flight = left
+            connection = self._by_identity.get(identity)
+            size = len(answer)
+            if connection is not None and not connection.unsent and size + HEAD_SIZE <= 256:
+                head[0], head[1] = <uint32_t>size, 0
+                memcpy(framed, head, HEAD_SIZE)
+                memcpy(framed + HEAD_SIZE, PyBytes_AS_STRING(answer), size)
+                size += HEAD_SIZE
+                sent = lmq_give(connection.sock.fileno(), framed, size)
+                if sent == size:
+                    continue
+                if sent > 0:
+                    self._owner.keep_unsent(
+                        connection,
+                        PyBytes_FromStringAndSize(<const char *>framed + sent, size - sent),
+                    )
+                    continue
+            self._owner.answer(identity, answer)
+
+
+cdef bint all_are(wants, int64_t first, int64_t last) except -1:
+    """Whether each lacks entries ``first`` to ``last``."""
+    for _, begin, until in wants:
+        if begin != first or until != last:
+            return False
+    return True

@@ -1,0 +1,51 @@
+from collections.abc import Sequence
+
+class SteadyWait:
+    def __init__(
+        self,
+        cells: memoryview,
+        owner: object,
+        *,
+        fence: int,
+        bell: int,
+        dispatcher_bell: int,
+        asleep_at: int,
+        beat_at: int,
+        dispatcher_at: int,
+        run_at: int,
+        counters_at: int,
+        written: int,
+        durable: int,
+        committed: int,
+        grant: int,
+        heard: int,
+        put_lock: int,
+        waits_for_sync: bool,
+    ) -> None: ...
+    def wait(self, epoll: int, wait_ms: int) -> Sequence[tuple[int, int]]: ...
+    def lend(
+        self, line: object, run: int, told: int, durable_seen: int, feed: int, ring: object
+    ) -> None: ...
+    def lend_led(
+        self,
+        led: object,
+        followers: object,
+        marks: object,
+        lone: object,
+        local: int,
+        ready: object,
+        uses: Sequence[int],
+    ) -> None: ...
+    def lend_log(
+        self,
+        leader: str,
+        connection: object,
+        verify: object,
+        wake: object,
+        end: object,
+        file_size: int,
+        data: object,
+        items: object,
+        marks: Sequence[tuple[int, int]],
+    ) -> None: ...
+    def close(self) -> None: ...
