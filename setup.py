@@ -31,6 +31,7 @@ KERNELS = (
     "_rows",
     "_steady",
     "_lone",
+    "_exchange",
 )
 VIEWS = KERNELS[0]
 """Cython's memory views, in C that it writes itself, which the others share: with a copy in each of
