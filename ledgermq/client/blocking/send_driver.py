@@ -162,14 +162,21 @@ class SendDriver(OfOneProcess):
         for future in futures:
             call_back(future)
 
-    def wait_for(self, future: SendFuture[object], timeout: float | None) -> None:
+    def wait_for(
+        self, future: SendFuture[object], timeout: float | None, since: float | None = None
+    ) -> None:
         """Return when ``future`` is done.
+
+        Args:
+            since: when the time began, by ``time.monotonic``; now, without it.
 
         Raises:
             TimedOutError: it is not, after ``timeout`` seconds.
             OutcomeUnknownError: the producer is closed meanwhile.
         """
-        until = NEVER if timeout is None else time.monotonic() + timeout
+        until = NEVER
+        if timeout is not None:
+            until = (time.monotonic() if since is None else since) + timeout
         if self._wait_until(future.done, until, future.waiter, has_advanced=True):
             return
         if not self._closing:

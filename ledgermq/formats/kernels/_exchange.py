@@ -32,6 +32,10 @@ assert ONE_SENT.size == 64
 _PATIENCE_S = cython.declare(cython.double, 0.02)
 """Most answers come within it; for others the long way waits, which looks after everything."""
 
+_IDS = cython.declare(cython.int, 64)
+_IDS_S = cython.declare(cython.double, 0.1)
+"""So many unique ids are drawn at a time, and used for so long: they tell when they were drawn."""
+
 # Sizes of the two parts on the stream, and how a SENT without duplicates begins.
 _ANSWER_BEGIN = b"\x40\0\0\0\0\0\0\0LMQ\x01\x0b\0\0\0"
 
@@ -52,6 +56,10 @@ class Exchange:
     _topic_bytes = cython.declare(object)
     _body_end = cython.declare(cython.Py_ssize_t)
     _timeout_s = cython.declare(cython.double)
+    _prefix = cython.declare(object)
+    _next_id = cython.declare(cython.longlong)
+    _ids_end = cython.declare(cython.longlong)
+    _ids_until = cython.declare(cython.double)
     _make_future = cython.declare(object)
     _make_frame = cython.declare(object)
     _sent = cython.declare(object)
@@ -67,6 +75,9 @@ class Exchange:
         self._body_end = body_end
         self._timeout_s = driver.pipeline.options.timeout_s
         self._make_future, self._make_frame, self._sent, self._span, self._answer = makers
+        self._prefix = ""
+        self._next_id = self._ids_end = 0
+        self._ids_until = 0.0
         self.is_open = True
 
     def send(self, topic, body):
@@ -88,8 +99,9 @@ class Exchange:
 
     def wait_for(self, future, timeout):
         """Return when ``future`` is done, as the driver's ``wait_for`` does."""
+        begun_at: cython.double = monotonic()
         if not self._wait(future, timeout):
-            self._driver.wait_for(future, timeout)
+            self._driver.wait_for(future, timeout, begun_at)
 
     @cython.cfunc
     @cython.exceptval(-1)
@@ -147,10 +159,15 @@ def _send(self: Exchange, topic, body, queues, now: cython.double):
     if forms is None or sender.lone_form is not form or len(body) > forms.body_max:
         sender.prepare_lone(queue, form)
         return None
-    prefix, number = sender.ids.reserve(1)
-    if prefix != forms.prefix:
+    if self._next_id == self._ids_end or now > self._ids_until:
+        self._prefix, self._next_id = sender.ids.reserve(_IDS)
+        self._ids_end = self._next_id + _IDS
+        self._ids_until = now + _IDS_S
+    if self._prefix != forms.prefix:
         del sender.lone[queue]
         return None
+    number = self._next_id
+    self._next_id += 1
     request_id = next(link._ids)
     born_ms = time_ns() // 1_000_000
     whole, size = write_lone(
@@ -158,7 +175,7 @@ def _send(self: Exchange, topic, body, queues, now: cython.double):
         form.entry_header_size, crc32,
     )  # fmt: skip
     # As ``unique_id``.
-    id_ = f"{prefix}{number:012X}"
+    id_ = f"{forms.prefix}{number:012X}"
     future = self._make_future(self, partial(self._answer.one, number=0, id_=id_), id_)
     frame = self._make_frame(form, forms.run, whole, size, future)
     sender.turns[name] = turn
