@@ -34,7 +34,6 @@ from ledgermq.client.sending.sender import RECORD_AROUND, Sender, batch_size
 from ledgermq.client.topic_writer import FAIL_OVER_S, TopicWriter
 from ledgermq.client.tracing.tracing import Tracing
 from ledgermq.model.errors import ClosedError, LedgerError, TimedOutError
-from ledgermq.model.limits import ENTRY_SIZE_MAX
 
 Future = TypeVar("Future")
 
@@ -132,10 +131,7 @@ class Producer(TopicWriter, WaitsForContact):
         self._driver = SendDriver(self._pipeline, name=f"ledgermq-{name}")
         self.born_host = local_host(places)
         self._sender = Sender(self._pipeline, self._driver, born_host=self.born_host)
-        above = self._compressor.above
-        self._exchange = self._sender.exchange(
-            self._driver, self._routes, ENTRY_SIZE_MAX if above is None else above
-        )
+        self._exchange = self._sender.exchange(self._routes, self._driver)
         self._is_closed = False
 
     def groups(self) -> list[str]:

@@ -123,7 +123,7 @@ class SendPipeline:
         self._told_to_wait_ms = 0
         self._has_to_resume = False
         self._next_sequence = 0
-        self._expire_at = NEVER
+        self.expire_at = NEVER
 
     @property
     def form(self) -> Form | None:
@@ -166,7 +166,7 @@ class SendPipeline:
         link = self.link
         when = NEVER
         if self.unanswered_bytes:
-            when = min(link.deadline, self._expire_at)
+            when = min(link.deadline, self.expire_at)
         elif link.welcome is None:
             when = link.deadline
         if self._open is not None:
@@ -236,7 +236,7 @@ class SendPipeline:
         if frame is None:
             frame = self._open = OpenFrame(form, opened_at=now)
             self._open_is_due = False
-            self._expire_at = min(self._expire_at, now + self.options.timeout_s)
+            self.expire_at = min(self.expire_at, now + self.options.timeout_s)
         if is_any_queue:
             frame.queues[topic] = queue_id
         future = frame.add(topic, queue_id, record, waiting, callback)
@@ -275,7 +275,7 @@ class SendPipeline:
             self._restart()
         if link.welcome is None and link.failure is not None:
             self._fail_all(link.failure)
-        if now >= self._expire_at:
+        if now >= self.expire_at:
             self._expire(now)
         while (
             (self._ready or self._open is not None or self._refused)
@@ -477,7 +477,7 @@ class SendPipeline:
         frame.sequence = self._next_sequence
         self._next_sequence += 1
         frame.deadline = now + self.options.timeout_s
-        self._expire_at = min(self._expire_at, frame.deadline)
+        self.expire_at = min(self.expire_at, frame.deadline)
         self._ready.append(frame)
 
     def _window(self) -> int:
@@ -508,7 +508,7 @@ class SendPipeline:
         deadlines += [frame.deadline for frame in (*self._ready, *self._refused)]
         if self._open is not None:
             deadlines.append(self._open.opened_at + self.options.timeout_s)
-        self._expire_at = min(deadlines, default=NEVER)
+        self.expire_at = min(deadlines, default=NEVER)
 
     def _fail_unsent(self, frame: Frame) -> None:
         if frame.may_be_stored:

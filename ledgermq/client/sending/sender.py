@@ -50,6 +50,7 @@ from ledgermq.formats.records.host_address import Host
 from ledgermq.formats.records.message_id import UniqueIdMaker
 from ledgermq.formats.records.properties import DELAY
 from ledgermq.model.errors import MessageIllegalError, NotLeaderError, TimedOutError
+from ledgermq.model.limits import ENTRY_SIZE_MAX
 from ledgermq.wire.send_frame import SendRun, Sent, SentSpan
 
 ROUTE_AGE_S_MAX = 30.0
@@ -202,21 +203,24 @@ class Sender:
             callback=callback,
         )
 
-    def exchange(self, driver: object, routes: RouteTable, body_end: int) -> Exchange:
+    def exchange(self, routes: RouteTable, driver: object = None) -> Exchange:
         """The short way of single messages without options, which waits for all from now on.
 
         Args:
-            driver: of the pipeline; a ``SendDriver``.
-            body_end: larger bodies, and those of this size, go the long way.
+            driver: of the pipeline: a ``SendDriver``; None where there is a loop.
         """
-        self._waiting = made = Exchange(
-            driver,
+        above = self._pipeline.options.compress_above
+        made = Exchange(
+            self._pipeline,
             self,
+            driver,
             known_routes=routes.known,
             topic_bytes=topic_bytes,
-            body_end=body_end,
+            body_end=ENTRY_SIZE_MAX if above is None else above,
             makers=(SendFuture, LoneFrame, Sent, SentSpan, FrameResult),
         )
+        if driver is not None:
+            self._waiting = made
         return made
 
     def prepare_lone(self, queue: tuple[bytes, int], form: Form) -> None:

@@ -1,10 +1,10 @@
 # cython: language_level=3
-"""Kernel of an exchange: a thread sends one message by itself, and waits for its answer.
+"""Kernel of an exchange: one message is sent by itself, and its answer is taken.
 
 Cython in pure-Python mode, as ``_steady`` is. It has no state of its own that tells of messages: it
-reads and changes that of a producer's sender, pipeline, driver and stream, under the driver's lock,
-as the long way through them does, and does with an event what they do with it. What is not as it
-mostly is, is left to them, with nothing changed.
+reads and changes that of a producer's sender, pipeline, stream, and, where threads wait, driver,
+under the driver's lock, as the long way through them does, and does with an event what they do with
+it. What is not as it mostly is, is left to them, with nothing changed.
 
 A handler of a signal may raise wherever code of Python begins. So what was taken from the socket is
 kept in the stream before anything else is done, and its bytes stay there until all is noted of it;
@@ -66,14 +66,14 @@ class Exchange:
     _span = cython.declare(object)
     _answer = cython.declare(object)
 
-    def __init__(self, driver, sender, *, known_routes, topic_bytes, body_end, makers):
-        self._driver = driver
+    def __init__(self, pipeline, sender, driver, *, known_routes, topic_bytes, body_end, makers):
+        self._pipeline = pipeline
         self._sender = sender
-        self._pipeline = driver.pipeline
+        self._driver = driver
         self._known_routes = known_routes
         self._topic_bytes = topic_bytes
         self._body_end = body_end
-        self._timeout_s = driver.pipeline.options.timeout_s
+        self._timeout_s = pipeline.options.timeout_s
         self._make_future, self._make_frame, self._sent, self._span, self._answer = makers
         self._prefix = ""
         self._next_id = self._ids_end = 0
@@ -82,20 +82,23 @@ class Exchange:
 
     def send(self, topic, body):
         """Send ``body`` now, by itself; its future, or None: it goes the long way."""
-        now: cython.double = monotonic()
-        known = self._known_routes.get(topic)
-        if known is None or now > known[1] or len(body) >= self._body_end:
-            return None
         driver = self._driver
         with driver.lock:
-            if not self.is_open:
-                return None
-            future = _send(self, topic, body, known[0], now)
+            future = _send(self, topic, body, None)
             if future is not None and (
                 driver._poller or driver._background_sleeps or driver._followers
             ):
                 driver.wake_poller()
         return future
+
+    def put(self, topic, body, callback):
+        """As ``send``, where there is a loop, and no driver; whether it was sent."""
+        return _send(self, topic, body, callback) is not None
+
+    def take(self):
+        """Whether the answer to the only frame under way has come, where there is a loop."""
+        frame = _only_frame(self._pipeline)
+        return frame is not None and _take(self, frame.futures[0], None)
 
     def wait_for(self, future, timeout):
         """Return when ``future`` is done, as the driver's ``wait_for`` does."""
@@ -134,12 +137,17 @@ class Exchange:
 
 
 @cython.cfunc
-def _send(self: Exchange, topic, body, queues, now: cython.double):
+def _send(self: Exchange, topic, body, callback):
+    now: cython.double = monotonic()
+    known = self._known_routes.get(topic)
+    if known is None or now > known[1] or len(body) >= self._body_end:
+        return None
     pipeline = self._pipeline
     link = pipeline.link
     stream = link.stream
     if (
-        stream is None
+        not self.is_open
+        or stream is None
         or pipeline.unanswered_bytes
         or pipeline._hold_until
         or pipeline._has_to_resume
@@ -154,7 +162,7 @@ def _send(self: Exchange, topic, body, queues, now: cython.double):
     form = pipeline._form
     name = self._topic_bytes(topic)
     turn = sender.turns.get(name, -1) + 1
-    queue = name, turn % queues
+    queue = name, turn % known[0]
     forms = sender.lone.get(queue)
     if forms is None or sender.lone_form is not form or len(body) > forms.body_max:
         sender.prepare_lone(queue, form)
@@ -176,14 +184,15 @@ def _send(self: Exchange, topic, body, queues, now: cython.double):
     )  # fmt: skip
     # As ``unique_id``.
     id_ = f"{forms.prefix}{number:012X}"
-    future = self._make_future(self, partial(self._answer.one, number=0, id_=id_), id_)
+    make = partial(self._answer.one, number=0, id_=id_)
+    future = self._make_future(self, make, id_, callback)
     frame = self._make_frame(form, forms.run, whole, size, future)
     sender.turns[name] = turn
     frame.sequence = pipeline._next_sequence
     pipeline._next_sequence += 1
     deadline: cython.double = now + self._timeout_s
     frame.deadline = deadline
-    pipeline._expire_at = min(pipeline._expire_at, deadline)
+    pipeline.expire_at = min(pipeline.expire_at, deadline)
     frame.first_position = link.position
     pipeline._in_flight[request_id] = frame
     pipeline._in_flight_bytes = pipeline.unanswered_bytes = frame.size
@@ -216,38 +225,48 @@ def _hand_over(pipeline, stream, request_id, frame, whole) -> cython.int:
 
 
 @cython.cfunc
-@cython.exceptval(-1)
-def _begin_wait(self: Exchange, future, me, seconds: cython.double) -> cython.bint:
-    """Become the poller, if there is none, and nothing is to be done but to wait for one frame."""
-    driver = self._driver
-    pipeline = self._pipeline
+def _only_frame(pipeline):
+    """The frame under way, if it is of one message, and nothing else has been sent or has come."""
     stream = pipeline.link.stream
     frames: dict = pipeline._in_flight
     if (
-        driver._poller
-        or driver._followers
-        or driver._has_changed
-        or driver._closing
-        or pipeline.callbacks
-        or len(frames) != 1
+        len(frames) != 1
         or stream is None
         or stream.came
         or stream.unsent
         or stream.reader.begun
         or stream.reader.messages
     ):
-        return False
-    now: cython.double = monotonic()
+        return None
     for frame in frames.values():
         if (
-            frame.futures[0] is not future
-            or future.callback is not None
+            len(frame.sizes) != 1
             or frame.on_settled is not None
-            or len(frame.sizes) != 1
             or pipeline.unanswered_bytes != frame.size
-            or now + seconds > frame.deadline
         ):
-            return False
+            return None
+    return frame
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _begin_wait(self: Exchange, future, me, seconds: cython.double) -> cython.bint:
+    """Become the poller, if there is none, and nothing is to be done but to wait for one frame."""
+    driver = self._driver
+    pipeline = self._pipeline
+    if (
+        driver._poller
+        or driver._followers
+        or driver._has_changed
+        or driver._closing
+        or pipeline.callbacks
+        or future.callback is not None
+    ):
+        return False
+    frame = _only_frame(pipeline)
+    now: cython.double = monotonic()
+    if frame is None or frame.futures[0] is not future or now + seconds > frame.deadline:
+        return False
     watch = driver._waiters_watch
     if not watch.is_fresh:
         watch.prepare(pipeline, now + seconds)
@@ -279,7 +298,11 @@ def _end_wait(self: Exchange, is_done: cython.bint, me) -> cython.int:
 @cython.cfunc
 @cython.exceptval(-1)
 def _take(self: Exchange, future, came) -> cython.bint:
-    """Whether ``future`` is done, perhaps by what has come to the stream."""
+    """Whether ``future`` is done, perhaps by what has come to the stream.
+
+    Args:
+        came: what a poll has said; None: none was asked.
+    """
     if future._answer is not None or future._error is not None:
         return True
     pipeline = self._pipeline
@@ -287,7 +310,7 @@ def _take(self: Exchange, future, came) -> cython.bint:
     stream = link.stream
     if (
         stream is None
-        or came != stream.told
+        or (came is not None and came != stream.told)
         or stream.came
         or stream.unsent
         or stream.reader.begun
@@ -327,5 +350,7 @@ def _take(self: Exchange, future, came) -> cython.bint:
     future._answer = answer
     if future._waiter is not None:
         future._waiter.release()
+    if future.callback is not None:
+        pipeline.callbacks.append(future)
     stream.came = b""
     return True

@@ -5,8 +5,9 @@ class Exchange:
     is_open: bool
     def __init__(
         self,
-        driver: object,
+        pipeline: object,
         sender: object,
+        driver: object,
         *,
         known_routes: Mapping[str, tuple[int, float]],
         topic_bytes: Callable[[str], bytes],
@@ -15,3 +16,5 @@ class Exchange:
     ) -> None: ...
     def send(self, topic: str, body: bytes) -> Any: ...
     def wait_for(self, future: object, timeout: float | None) -> None: ...
+    def put(self, topic: str, body: bytes, callback: Callable[[Any], object]) -> bool: ...
+    def take(self) -> bool: ...
