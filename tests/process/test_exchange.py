@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -13,12 +14,14 @@ from types import FrameType
 import pytest
 
 from ledgermq.client import Consumer, Producer, ProducerOptions
+from ledgermq.client.aio import AsyncProducer
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.stream_connection import StreamConnection
 from ledgermq.formats.kernels import kernel
 from ledgermq.model.errors import (
     ClosedError,
+    ConfigError,
     LedgerError,
     OutcomeUnknownError,
     TimedOutError,
@@ -424,6 +427,48 @@ def test_a_producer_that_is_closed_in_a_wait_tells_who_waits(
     assert isinstance(error, OutcomeUnknownError)
     with pytest.raises(LedgerError):
         producer.send(topic, b"y")
+
+
+def test_in_a_loop_pieces_and_cancelled_tasks_lose_nothing(
+    relay: StreamRelay, node: Node, topic: str
+) -> None:
+    async def steps() -> None:
+        async with AsyncProducer(f"ipc://{relay.folder}", options=OPTIONS) as producer:
+            for _ in range(8):
+                await producer.send(topic, b"warm")
+            for name in (b"whole", b"given up"):
+                relay.hold(30)
+                task = asyncio.create_task(producer.send(topic, name))
+                stream = producer._pipeline.link.stream
+                assert stream is not None
+                await asyncio.to_thread(wait_until, lambda one=stream: one.reader.begun, "a piece")
+                if name == b"given up":
+                    task.cancel()
+                relay.go_on()
+                if name == b"whole":
+                    assert (await task).queue_offset >= 0
+                await producer.flush(PATIENCE_S)
+                assert (await producer.send(topic, b"after")).queue_offset >= 0
+
+    asyncio.run(steps())
+
+    found = bodies(node, topic, 12)
+    assert (found[b"whole"], found[b"given up"], found[b"after"]) == (1, 1, 2)
+
+
+def test_a_loop_that_is_another_one_is_told_so(node: Node, topic: str) -> None:
+    async def other() -> None:
+        with pytest.raises(ConfigError, match="another loop"):
+            await producer.send(topic, b"x")
+
+    async def steps() -> None:
+        async with producer:
+            for _ in range(8):
+                await producer.send(topic, b"warm")
+            await asyncio.to_thread(asyncio.run, other())
+
+    producer = AsyncProducer(f"ipc://{node.runtime}", options=OPTIONS)
+    asyncio.run(steps())
 
 
 def test_another_leader_answers_what_the_first_one_did_not(
