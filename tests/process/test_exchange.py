@@ -457,18 +457,22 @@ def test_in_a_loop_pieces_and_cancelled_tasks_lose_nothing(
 
 
 def test_a_loop_that_is_another_one_is_told_so(node: Node, topic: str) -> None:
-    async def other() -> None:
+    producer = AsyncProducer(f"ipc://{node.runtime}", options=OPTIONS)
+
+    async def begin() -> None:
+        await producer.__aenter__()
+        for _ in range(8):
+            await producer.send(topic, b"warm")
+
+    async def send() -> None:
         with pytest.raises(ConfigError, match="another loop"):
             await producer.send(topic, b"x")
 
-    async def steps() -> None:
-        async with producer:
-            for _ in range(8):
-                await producer.send(topic, b"warm")
-            await asyncio.to_thread(asyncio.run, other())
-
-    producer = AsyncProducer(f"ipc://{node.runtime}", options=OPTIONS)
-    asyncio.run(steps())
+    with asyncio.Runner() as own:
+        own.run(begin())
+        with asyncio.Runner() as other:
+            other.run(send())
+        own.run(producer.close(0))
 
 
 def test_another_leader_answers_what_the_first_one_did_not(

@@ -52,6 +52,14 @@ class Exchange:
     _driver = cython.declare(object)
     _sender = cython.declare(object)
     _pipeline = cython.declare(object)
+    # What stays the same objects: an attribute that is looked up may lie in memory that is cold.
+    _link = cython.declare(object)
+    _request_ids = cython.declare(object)
+    _in_flight = cython.declare(dict)
+    _turns = cython.declare(dict)
+    _lone = cython.declare(dict)
+    _lingers = cython.declare(cython.bint)
+    _allowed_max = cython.declare(cython.int)
     _known_routes = cython.declare(dict)
     _topic_bytes = cython.declare(object)
     _body_end = cython.declare(cython.Py_ssize_t)
@@ -70,6 +78,13 @@ class Exchange:
         self._pipeline = pipeline
         self._sender = sender
         self._driver = driver
+        self._link = pipeline.link
+        self._request_ids = pipeline.link._ids
+        self._in_flight = pipeline._in_flight
+        self._turns = sender.turns
+        self._lone = sender.lone
+        self._lingers = pipeline.options.linger_ms > 0
+        self._allowed_max = pipeline.options.max_in_flight
         self._known_routes = known_routes
         self._topic_bytes = topic_bytes
         self._body_end = body_end
@@ -97,7 +112,7 @@ class Exchange:
 
     def take(self):
         """Whether the answer to the only frame under way has come, where there is a loop."""
-        frame = _only_frame(self._pipeline)
+        frame = _only_frame(self)
         return frame is not None and _take(self, frame.futures[0], None)
 
     def wait_for(self, future, timeout):
@@ -143,27 +158,28 @@ def _send(self: Exchange, topic, body, callback):
     if known is None or now > known[1] or len(body) >= self._body_end:
         return None
     pipeline = self._pipeline
-    link = pipeline.link
+    link = self._link
     stream = link.stream
+    welcome = link.welcome
     if (
         not self.is_open
+        or self._lingers
         or stream is None
+        or welcome is None
         or pipeline.unanswered_bytes
         or pipeline._hold_until
         or pipeline._has_to_resume
         or pipeline.callbacks
-        or pipeline.options.linger_ms
-        or link.welcome is None
-        or link.welcome is not pipeline._form_of
+        or pipeline._form_of is not welcome
         or stream.unsent
     ):
         return None
     sender = self._sender
     form = pipeline._form
     name = self._topic_bytes(topic)
-    turn = sender.turns.get(name, -1) + 1
+    turn = self._turns.get(name, -1) + 1
     queue = name, turn % known[0]
-    forms = sender.lone.get(queue)
+    forms = self._lone.get(queue)
     if forms is None or sender.lone_form is not form or len(body) > forms.body_max:
         sender.prepare_lone(queue, form)
         return None
@@ -172,11 +188,11 @@ def _send(self: Exchange, topic, body, callback):
         self._ids_end = self._next_id + _IDS
         self._ids_until = now + _IDS_S
     if self._prefix != forms.prefix:
-        del sender.lone[queue]
+        del self._lone[queue]
         return None
     number = self._next_id
     self._next_id += 1
-    request_id = next(link._ids)
+    request_id = next(self._request_ids)
     born_ms = time_ns() // 1_000_000
     whole, size = write_lone(
         forms.frame, forms.begin, forms.tail, body, request_id, number, born_ms,
@@ -187,23 +203,25 @@ def _send(self: Exchange, topic, body, callback):
     make = partial(self._answer.one, number=0, id_=id_)
     future = self._make_future(self, make, id_, callback)
     frame = self._make_frame(form, forms.run, whole, size, future)
-    sender.turns[name] = turn
-    frame.sequence = pipeline._next_sequence
-    pipeline._next_sequence += 1
+    self._turns[name] = turn
+    sequence = pipeline._next_sequence
+    frame.sequence = sequence
+    pipeline._next_sequence = sequence + 1
     deadline: cython.double = now + self._timeout_s
     frame.deadline = deadline
     pipeline.expire_at = min(pipeline.expire_at, deadline)
     frame.first_position = link.position
-    pipeline._in_flight[request_id] = frame
-    pipeline._in_flight_bytes = pipeline.unanswered_bytes = frame.size
-    _hand_over(pipeline, stream, request_id, frame, whole)
+    self._in_flight[request_id] = frame
+    pipeline._in_flight_bytes = pipeline.unanswered_bytes = size
+    _hand_over(self, stream, request_id, frame, whole)
     return future
 
 
 @cython.cfunc
 @cython.exceptval(-1)
-def _hand_over(pipeline, stream, request_id, frame, whole) -> cython.int:
+def _hand_over(self: Exchange, stream, request_id, frame, whole) -> cython.int:
     """Give a frame to the kernel, or leave it in line where the connection has ended."""
+    pipeline = self._pipeline
     sent: cython.Py_ssize_t
     try:
         sent = stream.socket.send(whole)
@@ -211,12 +229,12 @@ def _hand_over(pipeline, stream, request_id, frame, whole) -> cython.int:
         sent = 0
     except OSError:
         stream.end()
-        del pipeline._in_flight[request_id]
+        del self._in_flight[request_id]
         pipeline._in_flight_bytes = 0
         pipeline.keep_unsent(frame)
         return 0
     except BaseException:
-        del pipeline._in_flight[request_id]
+        del self._in_flight[request_id]
         pipeline._in_flight_bytes = pipeline.unanswered_bytes = 0
         raise
     if sent < len(whole):
@@ -225,27 +243,28 @@ def _hand_over(pipeline, stream, request_id, frame, whole) -> cython.int:
 
 
 @cython.cfunc
-def _only_frame(pipeline):
-    """The frame under way, if it is of one message, and nothing else has been sent or has come."""
-    stream = pipeline.link.stream
-    frames: dict = pipeline._in_flight
-    if (
-        len(frames) != 1
-        or stream is None
-        or stream.came
-        or stream.unsent
-        or stream.reader.begun
-        or stream.reader.messages
-    ):
+def _only_frame(self: Exchange):
+    """The frame under way, if it is of one message, and there is nothing else without an answer."""
+    if len(self._in_flight) != 1:
         return None
-    for frame in frames.values():
+    for frame in self._in_flight.values():
         if (
-            len(frame.sizes) != 1
-            or frame.on_settled is not None
-            or pipeline.unanswered_bytes != frame.size
+            len(frame.sizes) == 1
+            and frame.on_settled is None
+            and self._pipeline.unanswered_bytes == frame.size
         ):
-            return None
-    return frame
+            return frame
+    return None
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _keeps_nothing(stream) -> cython.bint:
+    """Whether all that has come was taken, and all that was to be sent has left."""
+    if stream is None or stream.came or stream.unsent:
+        return False
+    reader = stream.reader
+    return not (reader.begun or reader.messages)
 
 
 @cython.cfunc
@@ -263,9 +282,14 @@ def _begin_wait(self: Exchange, future, me, seconds: cython.double) -> cython.bi
         or future.callback is not None
     ):
         return False
-    frame = _only_frame(pipeline)
+    frame = _only_frame(self)
     now: cython.double = monotonic()
-    if frame is None or frame.futures[0] is not future or now + seconds > frame.deadline:
+    if (
+        frame is None
+        or frame.futures[0] is not future
+        or now + seconds > frame.deadline
+        or not _keeps_nothing(self._link.stream)
+    ):
         return False
     watch = driver._waiters_watch
     if not watch.is_fresh:
@@ -306,16 +330,9 @@ def _take(self: Exchange, future, came) -> cython.bint:
     if future._answer is not None or future._error is not None:
         return True
     pipeline = self._pipeline
-    link = pipeline.link
+    link = self._link
     stream = link.stream
-    if (
-        stream is None
-        or (came is not None and came != stream.told)
-        or stream.came
-        or stream.unsent
-        or stream.reader.begun
-        or stream.reader.messages
-    ):
+    if not _keeps_nothing(stream) or (came is not None and came != stream.told):
         return False
     try:
         data = stream.socket.recv(_READ_SIZE)
@@ -328,7 +345,7 @@ def _take(self: Exchange, future, came) -> cython.bint:
     (
         _, _, _, _, _, request_id, term, stored_at, ack, spans, first, records, position, offset
     ) = ONE_SENT.unpack_from(data, _STREAM_HEAD)  # fmt: skip
-    frame = pipeline._in_flight.get(request_id)
+    frame = self._in_flight.get(request_id)
     if (
         frame is None
         or frame.futures[0] is not future
@@ -340,12 +357,13 @@ def _take(self: Exchange, future, came) -> cython.bint:
     sent = tuple.__new__(self._sent, (request_id, term, stored_at, ack, [span], ()))
     answer = self._answer(sent, frame.sizes, frame.runs, pipeline._host)
     # From here on nothing of Python is called: all of it happens, or nothing.
-    del pipeline._in_flight[request_id]
-    pipeline._in_flight_bytes -= frame.size
-    pipeline.unanswered_bytes -= frame.size
+    size = frame.size
+    del self._in_flight[request_id]
+    pipeline._in_flight_bytes -= size
+    pipeline.unanswered_bytes -= size
     link.position = max(link.position, position)
     pipeline._backoff_ms = pipeline.BACKOFF_MS_MIN
-    if pipeline._allowed < pipeline.options.max_in_flight:
+    if pipeline._allowed < self._allowed_max:
         pipeline._allowed += 1
     future._answer = answer
     if future._waiter is not None:
