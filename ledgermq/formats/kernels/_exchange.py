@@ -34,7 +34,7 @@ _PATIENCE_S = cython.declare(cython.double, 0.02)
 
 _IDS = cython.declare(cython.int, 64)
 _IDS_S = cython.declare(cython.double, 0.1)
-"""So many unique ids are drawn at a time, and used for so long: they tell when they were drawn."""
+"""Unique ids are drawn so many at a time, and used for so long: they tell when they were drawn."""
 
 # Sizes of the two parts on the stream, and how a SENT without duplicates begins.
 _ANSWER_BEGIN = b"\x40\0\0\0\0\0\0\0LMQ\x01\x0b\0\0\0"
@@ -107,7 +107,7 @@ class Exchange:
         return future
 
     def put(self, topic, body, callback):
-        """As ``send``, where there is a loop, and no driver; whether it was sent."""
+        """Send ``body`` now, where there is a loop, and no driver; whether it was sent."""
         return _send(self, topic, body, callback) is not None
 
     def take(self):
