@@ -85,6 +85,7 @@ class Ways:
         def once() -> bool:
             before = self.long
             self.send(topic, b"short")
+            assert self.producer._driver._poller != threading.get_ident()
             return self.long == before
 
         return bool(wait_until(once, "a message on the short way"))

@@ -21,7 +21,7 @@ from ledgermq.client.stream_connection import SUFFIX
 from ledgermq.formats.kernels import kernel
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError
 from ledgermq.wire.byte_stream import MessageReader, message_head
-from ledgermq.wire.header import Kind, decode_header
+from ledgermq.wire.header import Kind, decode_header, encode_header
 from ledgermq.wire.send_frame import Duplicate, encode_sent
 from ledgermq.wire.session import (
     LEADER,
@@ -58,6 +58,14 @@ def sent(request_id: int, *spans: tuple[int, int, int, int], **fields: Any) -> b
 
 ROLE = message(*encode_role(Standing(LEADER, 3, "n0"), 9_000))
 
+
+def looks_like_it(asked: int) -> list[bytes]:
+    """A refusal of something else, whose last bytes come by themselves and are like an answer."""
+    false = sent(asked, (0, 1, 666, 6))
+    whole = message(encode_header(Kind.REFUSED, asked + 1), b"reason" + false)
+    return [whole[: -len(false)], false]
+
+
 ANSWERS: dict[str, Callable[[int], list[bytes]]] = {
     "an answer": lambda asked: [sent(asked)],
     "byte by byte": lambda asked: [bytes([one]) for one in sent(asked)],
@@ -76,6 +84,10 @@ ANSWERS: dict[str, Callable[[int], list[bytes]]] = {
     "a span of two": lambda asked: [sent(asked, (0, 2, 4_096, 7))],
     "a span of others": lambda asked: [sent(asked, (1, 1, 4_096, 7))],
     "an acknowledgement that is none": lambda asked: [sent(asked, ack=3)],
+    "the rest of another one that looks like it": lambda asked: [
+        *looks_like_it(asked),
+        sent(asked),
+    ],
     "refused for good": lambda asked: [message(*encode_refused(asked, MessageIllegalError("no")))],
     "refused for now": lambda asked: [message(*encode_refused(asked, BusyError("later")))],
     "no message": lambda _asked: [b"\xff" * 72],
