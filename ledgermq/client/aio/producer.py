@@ -301,8 +301,10 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
 
     def _send_lone(self, topic: str, body: bytes) -> asyncio.Future[SendResult] | None:
         """The way of most messages that are sent singly; None: it is not for this one."""
+        if self._link is None:
+            return None
         loop, watch = asyncio.get_running_loop(), self._watch
-        if self._link is None or loop is not watch.loop:
+        if loop is not watch.loop:
             return None
         outcome: asyncio.Future[SendResult] = loop.create_future()
         if not self._exchange.put(topic, body, partial(_settle, outcome)):
