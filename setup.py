@@ -34,6 +34,7 @@ KERNELS = (
     "_secure",
     "_wait",
     "_produce",
+    "_exchange",
 )
 VIEWS = KERNELS[0]
 """Cython's memory views, in C that it writes itself, which the others share: with a copy in each of

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+from ledgermq.client.core.link import NEVER
 from ledgermq.client.core.nodes import AnyLink
 from ledgermq.client.core.questions import BrokerQuestions
 from ledgermq.client.core.requests import AsOf, Request, RequestPipeline, Result, Steps, noting
@@ -53,7 +54,12 @@ async def is_readable_within(descriptors: Sequence[int], seconds: float) -> bool
 
 
 class LoopWatch:
-    """Calls ``turn`` in the loop whenever the link, or the time, has work for it."""
+    """Calls ``turn`` in the loop whenever the link, or the time, has work for it.
+
+    Attributes:
+        loop: where it is called.
+        timer_at: when the time calls it next, by ``time.monotonic``.
+    """
 
     def __init__(
         self, link: AnyLink, deadline: Callable[[], float], turn: Callable[[], None]
@@ -64,14 +70,14 @@ class LoopWatch:
             deadline: when ``turn`` has work that no descriptor tells of, by ``time.monotonic``.
             turn: takes all there is, and calls ``update``.
         """
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._link = link
         self._deadline = deadline
         self._turn = turn
         self._generation = -1
         self._descriptors: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self.timer_at = NEVER
         self._is_closed = False
 
     def update(self) -> None:
@@ -82,7 +88,7 @@ class LoopWatch:
         """
         if self._is_closed:
             return
-        if asyncio.get_running_loop() is not self._loop:
+        if asyncio.get_running_loop() is not self.loop:
             raise ConfigError(
                 "client belongs to another loop: open it in the asyncio.run that uses it"
             )
@@ -90,12 +96,13 @@ class LoopWatch:
         if self._generation != self._link.generation and not self._watch():
             until = min(until, time.monotonic() + WATCH_AGAIN_S)
         if self._timer is not None:
-            if self._timer_at == until:
+            # Too early is as good: another turn costs less than another timer with each message.
+            if self.timer_at <= until:
                 return
             self._timer.cancel()
-        self._timer_at = until
+        self.timer_at = until
         seconds = min(max(0.0, until - time.monotonic()), SLEEP_S_MAX)
-        self._timer = self._loop.call_later(seconds, self._ring)
+        self._timer = self.loop.call_later(seconds, self._ring)
 
     def _watch(self) -> bool:
         """Watch the descriptors of the link; false when there is no room for copies of them."""
@@ -109,7 +116,7 @@ class LoopWatch:
             self._generation = -1
             return False
         for descriptor in self._descriptors:
-            self._loop.add_reader(descriptor, self._turn)
+            self.loop.add_reader(descriptor, self._turn)
         self._generation = self._link.generation
         return True
 
@@ -123,11 +130,14 @@ class LoopWatch:
 
     def _ring(self) -> None:
         self._timer = None
+        self.timer_at = NEVER
         self._turn()
+        if self._timer is None:
+            self.update()
 
     def _forget(self) -> None:
         for descriptor in self._descriptors:
-            self._loop.remove_reader(descriptor)
+            self.loop.remove_reader(descriptor)
             os.close(descriptor)
         self._descriptors = []
 

@@ -35,6 +35,11 @@ class StreamConnection(OfOneProcess):
     Its only descriptor can be read when there is something to take, or when more can leave: so
     whoever polls it need not know which. In a child that is forked it has ended: what both sent,
     and took, would be each other's.
+
+    Attributes:
+        socket, unsent, reader: for ``kernel.Exchange``, which sends and takes single messages.
+        came: what that has taken from the socket, and was not made into messages.
+        told: what a poll says where this connection alone has something to take.
     """
 
     def __init__(self, path: str) -> None:
@@ -47,19 +52,20 @@ class StreamConnection(OfOneProcess):
         self.stays_readable = True
         self._has_ended = False
         self.descriptors: tuple[int, ...] = ()
-        self._unsent: deque[bytes | memoryview] = deque()
-        self._reader = MessageReader(MESSAGE_SIZE_MAX)
-        self._messages = self._reader.messages
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self.unsent: deque[bytes | memoryview] = deque()
+        self.reader = MessageReader(MESSAGE_SIZE_MAX)
+        self.came = b""
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-            self._socket.connect(path)
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            self.socket.connect(path)
         except OSError:
-            self._socket.close()
+            self.socket.close()
             raise
         self._epoll = select.epoll()
-        self._epoll.register(self._socket, select.EPOLLIN)
+        self._epoll.register(self.socket, select.EPOLLIN)
         self.descriptors = (self._epoll.fileno(),)
+        self.told = [(self._epoll.fileno(), select.POLLIN)]
         self._belong()
 
     def receive(self) -> list[Part] | None:
@@ -68,20 +74,23 @@ class StreamConnection(OfOneProcess):
         Raises:
             ProtocolError: what comes is no message.
         """
-        messages = self._messages
+        messages = self.reader.messages
+        if not messages and self.came:
+            came, self.came = self.came, b""
+            self.reader.feed(came)
         if not messages:
             # A third of what a receive in vain costs.
             if self._has_ended or not self._epoll.poll(0):
                 return None
-            if self._unsent:
+            if self.unsent:
                 self._flush()
             # Mostly there is one message, or nothing.
             while not messages:
                 if self._has_ended:
                     return None
-                missing = self._reader.missing
+                missing = self.reader.missing
                 try:
-                    data = self._socket.recv(
+                    data = self.socket.recv(
                         missing if missing > ANSWERS_READ_SIZE else ANSWERS_READ_SIZE
                     )
                 except BlockingIOError:
@@ -89,7 +98,7 @@ class StreamConnection(OfOneProcess):
                 except OSError:
                     data = b""
                 if data:
-                    self._reader.feed(data)
+                    self.reader.feed(data)
                 else:
                     self._has_ended = True
         parts: list[Part] = [*messages.popleft()]
@@ -98,7 +107,7 @@ class StreamConnection(OfOneProcess):
     def send(self, parts: Sequence[bytes]) -> bool:
         if self._has_ended:
             return False
-        unsent = self._unsent
+        unsent = self.unsent
         if unsent:
             if len(unsent) >= MESSAGES_QUEUED_MAX:
                 return False
@@ -113,21 +122,31 @@ class StreamConnection(OfOneProcess):
         else:
             head, size = message_head(parts)
         try:
-            sent = self._socket.sendmsg((head, *parts))
+            sent = self.socket.sendmsg((head, *parts))
         except BlockingIOError:
             sent = 0
         except OSError:
-            self._has_ended = True
+            self.end()
             return False
         if sent < size:
+            rest: list[bytes | memoryview] = []
             for part in chain((head,), parts):
                 if sent < len(part):
-                    unsent.append(memoryview(part)[sent:] if sent else part)
+                    rest.append(memoryview(part)[sent:] if sent else part)
                     sent = 0
                 else:
                     sent -= len(part)
-            self._epoll.modify(self._socket, select.EPOLLIN | select.EPOLLOUT)
+            self.send_later(*rest)
         return True
+
+    def send_later(self, *rest: bytes | memoryview) -> None:
+        """Send the rest of a message, of which the kernel has taken what it had room for."""
+        self.unsent.extend(rest)
+        self._epoll.modify(self.socket, select.EPOLLIN | select.EPOLLOUT)
+
+    def end(self) -> None:
+        """Know that the other side has gone."""
+        self._has_ended = True
 
     def has_ended(self, now: float) -> bool:
         del now
@@ -137,22 +156,23 @@ class StreamConnection(OfOneProcess):
         """Close; what was handed to the kernel is its to deliver."""
         del linger_ms
         self._epoll.close()
-        self._socket.close()
+        self.socket.close()
 
     def _leave(self) -> None:
         """Leave all to the parent: of what both have open, the child's is closed."""
         self._has_ended = True
-        self._unsent.clear()
-        self._messages.clear()
+        self.came = b""
+        self.unsent.clear()
+        self.reader.messages.clear()
         if self.descriptors:
             self.close(0)
 
     def _flush(self) -> None:
-        unsent = self._unsent
+        unsent = self.unsent
         try:
             while unsent:
                 data = unsent[0]
-                sent = self._socket.send(data)
+                sent = self.socket.send(data)
                 if sent < len(data):
                     unsent[0] = memoryview(data)[sent:]
                     return
@@ -162,7 +182,7 @@ class StreamConnection(OfOneProcess):
         except OSError:
             # What came before the end is read all the same; it ends with the next read.
             unsent.clear()
-        self._epoll.modify(self._socket, select.EPOLLIN)
+        self._epoll.modify(self.socket, select.EPOLLIN)
 
 
 def open_stream(path: str) -> StreamConnection | None:

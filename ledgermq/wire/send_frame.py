@@ -11,6 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.sent_layout import ONE_SENT
 from ledgermq.model.errors import ProtocolError
 from ledgermq.model.limits import FRAME_RECORDS_MAX, FRAME_SIZE_MAX, TOPIC_SIZE_MAX
 from ledgermq.wire.header import (
@@ -30,9 +31,6 @@ _SEND = Struct("<IIIIHHI")
 _RUN = Struct("<IiI")
 _SENT = Struct("<qqB3xI")
 _SPAN = Struct("<IIqq")
-_ONE_SENT = Struct("<3sBBBHQqqB3xIIIqq")
-"""Header, fixed fields and the only span of the answer to most frames."""
-
 _WHOLE_SEND = Struct("<3sBBBHQIIIIHHI")
 """Header and fixed fields."""
 
@@ -294,7 +292,7 @@ def pack_one_sent(
     *span: int,
 ) -> bytes:
     """The whole of a SENT of one span, without duplicates; see ``encode_sent``."""
-    return _ONE_SENT.pack(
+    return ONE_SENT.pack(
         MAGIC, VERSION_MIN, _SENT_KIND, 0, 0, request_id, term, store_timestamp, ack, 1, *span
     )
 
@@ -334,8 +332,8 @@ def decode_sent(message: bytes | memoryview) -> Sent:
     Raises:
         ProtocolError: it is not one, or its size and its count of spans differ.
     """
-    if len(message) == _ONE_SENT.size and message[:SENT_HEAD_SIZE] == SENT_HEAD:
-        fields = _ONE_SENT.unpack(message)
+    if len(message) == ONE_SENT.size and message[:SENT_HEAD_SIZE] == SENT_HEAD:
+        fields = ONE_SENT.unpack(message)
         request_id, term, store_timestamp, ack, count = fields[5:10]
         if count == 1:
             # With each answer to a single message: half of what the names' constructors cost.

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from tests.suite.patience import PATIENCE_S
 from tests.suite.space import short_folder
 
 
@@ -25,6 +26,9 @@ class StreamRelay:
         """Nobody is connected yet."""
         self.folder = Path(tempfile.mkdtemp(prefix="lmq-", dir=short_folder()))
         self.swallows = False
+        self._passed = 0
+        self._may_pass = threading.Event()
+        self._may_pass.set()
         self._writer = runtime / "produce.sock"
         (self.folder / "consume").symlink_to(runtime / "consume")
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -38,8 +42,18 @@ class StreamRelay:
 
     def __exit__(self, *_: object) -> None:
         self._server.close()
+        self.go_on()
         self.cut()
         shutil.rmtree(self.folder)
+
+    def hold(self, passed: int = 0) -> None:
+        """Pass on so many bytes of what the writer says next, and the rest when it may go on."""
+        self._passed = passed
+        self._may_pass.clear()
+
+    def go_on(self) -> None:
+        """Hold nothing back any more."""
+        self._may_pass.set()
 
     def cut(self) -> None:
         """End all connections; the next ones lose nothing."""
@@ -62,8 +76,13 @@ class StreamRelay:
     def _carry(self, source: socket.socket, target: socket.socket, is_answer: bool) -> None:
         with suppress(OSError):
             while content := source.recv(65_536):
-                if not (is_answer and self.swallows):
-                    target.sendall(content)
+                if is_answer and self.swallows:
+                    continue
+                if is_answer and not self._may_pass.is_set():
+                    target.sendall(content[: self._passed])
+                    content = content[self._passed :]
+                    assert self._may_pass.wait(PATIENCE_S)
+                target.sendall(content)
         for one in (source, target):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

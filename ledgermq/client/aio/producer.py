@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Self, TypeVar, Unpack
 
 from ledgermq.client.aio.contact import AwaitsContact
@@ -63,7 +64,8 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
             raise
         self._pipeline = SendPipeline(self._link, self.options)
         self._sender = Sender(self._pipeline, _Awaited(), born_host=local_host(self._places))
-        self._watch = LoopWatch(self._link, lambda: self._pipeline.deadline, self._turn)
+        self._exchange = self._sender.exchange(self._routes)
+        self._watch = LoopWatch(self._link, lambda: self._pipeline.deadline, self._take)
         self._turn()
         self._open_contact()
         return self
@@ -95,6 +97,10 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         """Send one message once there is room for it; the future of where it is stored."""
         self.check_group(group)
         if self._tracing is None:
+            if not options and type(body) is bytes:
+                lone = self._send_lone(topic, body)
+                if lone is not None:
+                    return lone
             choice, message = outgoing(topic, body, **options)
             return await self.submit_to(choice, message, queues=await self.write_queues(topic))
         course = self._tracing.send(topic, body, options, client=self._name)
@@ -277,16 +283,7 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         self, size: int, put: Callable[[float, Callback[Result]], object]
     ) -> asyncio.Future[Result]:
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-
-        def settle(future: SendFuture[Result]) -> None:
-            if outcome.done():
-                return
-            error = future.exception()
-            if error is not None:
-                outcome.set_exception(error)
-            else:
-                outcome.set_result(future.result())
-
+        settle = partial(_settle, outcome)
         until = time.monotonic() + self.options.timeout_s
         while True:
             link = self._open_link()
@@ -302,6 +299,20 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
             if not await self._wait_for_news(until):
                 raise self._pipeline.no_room()
 
+    def _send_lone(self, topic: str, body: bytes) -> asyncio.Future[SendResult] | None:
+        """The way of most messages that are sent singly; None: it is not for this one."""
+        if self._link is None:
+            return None
+        loop, watch = asyncio.get_running_loop(), self._watch
+        if loop is not watch.loop:
+            return None
+        outcome: asyncio.Future[SendResult] = loop.create_future()
+        if not self._exchange.put(topic, body, partial(_settle, outcome)):
+            return None
+        if self._pipeline.expire_at < watch.timer_at:
+            watch.update()
+        return outcome
+
     async def _wait_for_news(self, until: float | None) -> bool:
         """Return after the next turn that took an answer; false when there is none by ``until``."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -316,6 +327,14 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
             if waiter in self._room_waiters:
                 self._room_waiters.remove(waiter)
         return True
+
+    def _take(self) -> None:
+        """Take what has come; mostly it is one answer, and nothing else is under way."""
+        if self._exchange.take():
+            self._wake_waiters()
+            self._deliver()
+        else:
+            self._turn()
 
     def _turn(self) -> None:
         before = self._pipeline.unanswered_bytes, self._pipeline.form
@@ -352,6 +371,17 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         if self._link is None:
             raise ConfigError("producer is not open: async with AsyncProducer(…)")
         return self._link
+
+
+def _settle(outcome: asyncio.Future[Result], future: SendFuture[Result]) -> None:
+    """Have the outcome of a message that is done."""
+    if outcome.done():
+        return
+    error = future.exception()
+    if error is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(future.result())
 
 
 class _Awaited:

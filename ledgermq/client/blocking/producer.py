@@ -131,6 +131,7 @@ class Producer(TopicWriter, WaitsForContact):
         self._driver = SendDriver(self._pipeline, name=f"ledgermq-{name}")
         self.born_host = local_host(places)
         self._sender = Sender(self._pipeline, self._driver, born_host=self.born_host)
+        self._exchange = self._sender.exchange(self._routes, self._driver)
         self._is_closed = False
 
     def groups(self) -> list[str]:
@@ -197,7 +198,7 @@ class Producer(TopicWriter, WaitsForContact):
         if self._tracing is not None:
             return self._send_traced(self._tracing, topic, body, callback, options, block=block)
         if not options and callback is None and type(body) is bytes:
-            lone = self._send_lone(topic, body)
+            lone: SendFuture[SendResult] | None = self._exchange.send(topic, body)
             if lone is not None:
                 return lone
         choice, message = outgoing(topic, body, **options)
@@ -332,6 +333,7 @@ class Producer(TopicWriter, WaitsForContact):
         if self._is_closed:
             return
         self._is_closed = True
+        self._exchange.is_open = False
         self._end_contact()
         if self._several is not None:
             self._several.close(timeout)
@@ -442,20 +444,6 @@ class Producer(TopicWriter, WaitsForContact):
             block=block,
             is_urgent=callback is not None,
         )
-
-    def _send_lone(self, topic: str, body: bytes) -> SendFuture[SendResult] | None:
-        """The way of most messages that are sent singly; None: it is not for this one."""
-        driver, above, now = self._driver, self._compressor.above, time.monotonic()
-        queues = self._routes.fresh(topic, now)
-        if queues is None or (above is not None and len(body) >= above):
-            return None
-        with driver.lock:
-            if self._is_closed:
-                return None
-            future = self._sender.send_lone(topic, body, queues=queues, now=now)
-            if future is not None:
-                driver.wake_poller()
-        return future
 
     def is_ready(self, size: int) -> bool:
         """Whether a message of ``size`` bytes can leave now: a node leads, and there is room.

@@ -48,7 +48,9 @@ class Watch:
         """A bell beside the link whose descriptors are watched."""
         self.until = NEVER
         """When the sleep ends by itself."""
-        self._poll = new_poll()
+        self.is_fresh = False
+        """Whether the link has not gone on since it was prepared."""
+        self.poll = new_poll()
 
     def prepare(self, pipeline: SendPipeline, until: float) -> None:
         """Know what to poll, and until when; under the pipeline's lock."""
@@ -56,10 +58,11 @@ class Watch:
         generation = link.generation
         if self.generation != generation:
             self.generation = generation
-            self._poll = new_poll()
-            self._poll.register(self.bell.descriptor, READABLE)
+            self.poll = new_poll()
+            self.poll.register(self.bell.descriptor, READABLE)
             for descriptor in link.descriptors:
-                self._poll.register(descriptor, READABLE)
+                self.poll.register(descriptor, READABLE)
+        self.is_fresh = True
         deadline = pipeline.deadline
         self.until = deadline if deadline < until else until
 
@@ -71,7 +74,7 @@ class Watch:
         elif seconds < 0.0:
             seconds = 0.0
         bell = self.bell.descriptor
-        for descriptor, _ in self._poll.poll(seconds * 1_000):
+        for descriptor, _ in self.poll.poll(seconds * 1_000):
             if descriptor == bell:
                 self.bell.clear()
 
@@ -123,7 +126,7 @@ class SendDriver(OfOneProcess):
             me: the thread that calls, if that is known.
             is_urgent: an answer must be taken at once, even if nobody comes to wait for it.
         """
-        self._has_changed = False
+        self._has_changed = self._waiters_watch.is_fresh = False
         taken = self.pipeline.advance(now)
         if taken and self._room_waiters:
             self._release_room_waiters()
@@ -159,14 +162,21 @@ class SendDriver(OfOneProcess):
         for future in futures:
             call_back(future)
 
-    def wait_for(self, future: SendFuture[object], timeout: float | None) -> None:
+    def wait_for(
+        self, future: SendFuture[object], timeout: float | None, since: float | None = None
+    ) -> None:
         """Return when ``future`` is done.
+
+        Args:
+            since: when the time began, by ``time.monotonic``; now, without it.
 
         Raises:
             TimedOutError: it is not, after ``timeout`` seconds.
             OutcomeUnknownError: the producer is closed meanwhile.
         """
-        until = NEVER if timeout is None else time.monotonic() + timeout
+        until = NEVER
+        if timeout is not None:
+            until = (time.monotonic() if since is None else since) + timeout
         if self._wait_until(future.done, until, future.waiter, has_advanced=True):
             return
         if not self._closing:

@@ -24,7 +24,7 @@ from ledgermq.client.core.connection import Context, NodeConnection, Part, ZmqCo
 from ledgermq.client.core.keys import ClientKeys, load_client_keys
 from ledgermq.client.forks import OfOneProcess
 from ledgermq.client.probe import CAN_PROBE, Probe
-from ledgermq.client.stream_connection import open_stream
+from ledgermq.client.stream_connection import StreamConnection, open_stream
 from ledgermq.model.errors import (
     ConfigError,
     ConnectDeniedError,
@@ -94,6 +94,7 @@ class Link(OfOneProcess):
         position: what is sent now stands behind it in the log, as the writer of a leader has told;
             ``NOT_TOLD`` before. Who is told of stored messages raises it.
         stays_readable: see ``NodeConnection``.
+        stream: the connection, where it is one, of a session that may stand.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class Link(OfOneProcess):
         self._instance = os.urandom(12).hex()
         self._ids: Iterator[int] = itertools.count(1)
         self._connection: NodeConnection | None = None
+        self.stream: StreamConnection | None = None
         self.stays_readable = False
         self._hello_id = 0
         self._hello_until = 0.0
@@ -331,7 +333,7 @@ class Link(OfOneProcess):
         """
         if self._connection is not None:
             _parents.append(self._connection)
-        self._connection = None
+        self._connection = self.stream = None
         self.trust()
         self.welcome = None
         self.failure = self._left_error()
@@ -461,9 +463,9 @@ class Link(OfOneProcess):
             OSError: nobody is there now, or no socket can be made.
         """
         if self._path:
-            stream = open_stream(self._path)
-            if stream is not None:
-                return stream
+            self.stream = open_stream(self._path)
+            if self.stream is not None:
+                return self.stream
         return ZmqConnection(self._context, self.endpoint, self._keys)
 
     def _say_hello(self, connection: NodeConnection, now: float) -> None:
@@ -516,7 +518,7 @@ class Link(OfOneProcess):
         if self._connection is not None:
             self._connection.close(linger_ms)
             self.generation += 1
-        self._connection = None
+        self._connection = self.stream = None
 
 
 def keys_of(address: Address) -> ClientKeys | None:

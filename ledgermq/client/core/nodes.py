@@ -33,6 +33,7 @@ from ledgermq.client.core.connection import POLLIN, Context, Part
 from ledgermq.client.core.keys import ClientKeys
 from ledgermq.client.core.link import NEVER, REOPEN_MS_MAX, FoundLink, Link, keys_of
 from ledgermq.client.forks import OfOneProcess
+from ledgermq.client.stream_connection import StreamConnection
 from ledgermq.hosts.host_name import HostName
 from ledgermq.model.errors import (
     ConfigError,
@@ -277,6 +278,7 @@ class Group(OfOneProcess):
         self.last_welcome: Welcome | None = None
         self.changes = 0
         self.stays_readable = False
+        self.stream: StreamConnection | None = None
         self.position = NOT_TOLD
         # Answers of several nodes are told apart by what they answer.
         self._ids = count(1)
@@ -428,12 +430,12 @@ class Group(OfOneProcess):
         for names in self._named:
             names.close()
         self._named = ()
-        self._leader = self.welcome = None
+        self._leader = self.welcome = self.stream = None
 
     def _leave(self) -> None:
         """Leave all to the parent: no session can stand any more."""
         self._left = self._left_error()
-        self._leader = self.welcome = None
+        self._leader = self.welcome = self.stream = None
         self._answers.clear()
 
     def unreachable(self) -> LedgerError:
@@ -508,7 +510,7 @@ class Group(OfOneProcess):
         """After the end of its session."""
         assert self._leader is not None
         self._leader.note_greeting()
-        self._leader = self.welcome = None
+        self._leader = self.welcome = self.stream = None
         self._has_news = True
         self._pace(REOPEN_MS_MAX)
 
@@ -577,6 +579,7 @@ class Group(OfOneProcess):
             self._leader = chosen
             self.welcome = self.last_welcome = chosen.link.welcome
             self.stays_readable = chosen.link.stays_readable
+            self.stream = chosen.link.stream
             self.changes += 1
             self._note_position(chosen.link)
             self._pace(PATIENT_MS)

@@ -15,7 +15,6 @@ from ledgermq.model.errors import ProtocolError
 from ledgermq.wire.send_frame import Duplicate, SendRun, Sent, SentSpan
 
 _ACKS = (AckMode.LOSSY_LEADER, AckMode.MAJORITY_MEMORY, AckMode.MAJORITY_FSYNC)
-_ACK_COUNT = len(_ACKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,9 @@ class SendResult:
 class FrameResult:
     """Where the records of one frame are stored; nothing is computed before it is asked for."""
 
+    ACK_COUNT = len(_ACKS)
+    """What acknowledgements may be numbered below."""
+
     __slots__ = (
         "_duplicates",
         "_ends",
@@ -73,7 +75,7 @@ class FrameResult:
                 break
             first += count
         self._records = records = len(sizes)
-        if first != records or not 0 <= sent.ack < _ACK_COUNT:
+        if first != records or not 0 <= sent.ack < self.ACK_COUNT:
             raise ProtocolError(
                 "SENT does not tell of every record", records=records, told=first, ack=sent.ack
             )

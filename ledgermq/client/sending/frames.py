@@ -13,6 +13,7 @@ from ledgermq.client.sending.record_encoder import EncodedRecords, Form, LoneRec
 from ledgermq.client.sending.send_future import SendFuture, Waiter
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.model.errors import LedgerError
+from ledgermq.wire.byte_stream import HEAD_SIZE
 from ledgermq.wire.header import VERSION_MIN
 from ledgermq.wire.send_frame import (
     FIRST_ATTEMPT_VERSION,
@@ -137,15 +138,15 @@ class Frame:
 class LoneFrame(Frame):
     """A frame of one message, which is encoded already, and about to be sent."""
 
-    __slots__ = ("_head",)
+    __slots__ = ("_whole",)
 
     def __init__(
-        self, form: Form, run: SendRun, head: bytes, payload: bytes, future: SendFuture[SendResult]
+        self, form: Form, run: SendRun, whole: bytes, size: int, future: SendFuture[SendResult]
     ) -> None:
-        """A frame of ``payload``; ``head`` is part 1 of its first attempt."""
+        """A frame of ``size`` bytes; ``whole`` is what its first attempt is on a stream."""
         self.form = form
         self.runs = [run]
-        self.size = size = len(payload)
+        self.size = size
         self.sizes = array("I", (size,))
         self.futures = [future]
         self.attempts = 1
@@ -153,11 +154,16 @@ class LoneFrame(Frame):
         self.first_position = NOT_SENT
         self.refusal = None
         self.on_settled = None
-        self.payload = payload
-        self._head = head
+        self._whole = whole
+
+    @property
+    def payload(self) -> bytes:  # type: ignore[override]
+        """Its record."""
+        return self._whole[-self.size :]
 
     def _encode_head(self, request_id: int, *, is_resumed: bool) -> bytes:
-        return resent(self._head, request_id, is_retry=self.may_be_stored, is_resumed=is_resumed)
+        head = self._whole[HEAD_SIZE : -self.size]
+        return resent(head, request_id, is_retry=self.may_be_stored, is_resumed=is_resumed)
 
 
 class _Rows:

@@ -69,7 +69,8 @@ class SendFuture(Generic[Result_co]):
         """
         if self._answer is None:
             if self._error is None:
-                check_timeout(timeout)
+                if timeout is not None and type(timeout) is not float:
+                    check_timeout(timeout)
                 self._waiting.wait_for(self, timeout)
             if self._error is not None:
                 raise self._error

@@ -35,7 +35,6 @@ from ledgermq.wire.header import Kind, decode_header
 from ledgermq.wire.send_frame import NOT_SENT, SENT_HEAD, SENT_HEAD_SIZE, Sent, decode_sent
 from ledgermq.wire.session import Refusal, Welcome, decode_refused
 
-BACKOFF_MS_MIN = 2
 BACKOFF_MS_MAX = 250
 
 
@@ -101,6 +100,8 @@ class SendPipeline:
     frame; ``len(_in_flight) <= _allowed`` when a frame is sent.
     """
 
+    BACKOFF_MS_MIN = 2
+
     def __init__(self, link: AnyLink, options: ProducerOptions) -> None:
         self.link = link
         self.options = options
@@ -118,11 +119,11 @@ class SendPipeline:
         self._refused: list[Frame] = []
         self._allowed = options.max_in_flight
         self._hold_until = 0.0
-        self._backoff_ms = BACKOFF_MS_MIN
+        self._backoff_ms = self.BACKOFF_MS_MIN
         self._told_to_wait_ms = 0
         self._has_to_resume = False
         self._next_sequence = 0
-        self._expire_at = NEVER
+        self.expire_at = NEVER
 
     @property
     def form(self) -> Form | None:
@@ -165,7 +166,7 @@ class SendPipeline:
         link = self.link
         when = NEVER
         if self.unanswered_bytes:
-            when = min(link.deadline, self._expire_at)
+            when = min(link.deadline, self.expire_at)
         elif link.welcome is None:
             when = link.deadline
         if self._open is not None:
@@ -235,7 +236,7 @@ class SendPipeline:
         if frame is None:
             frame = self._open = OpenFrame(form, opened_at=now)
             self._open_is_due = False
-            self._expire_at = min(self._expire_at, now + self.options.timeout_s)
+            self.expire_at = min(self.expire_at, now + self.options.timeout_s)
         if is_any_queue:
             frame.queues[topic] = queue_id
         future = frame.add(topic, queue_id, record, waiting, callback)
@@ -251,46 +252,11 @@ class SendPipeline:
         self.unanswered_bytes += frame.size
         self._enqueue(frame, now)
 
-    def can_send_lone(self) -> Form | None:
-        """How to encode a message that goes by itself, at once; None when others are under way, or
-        something is to be looked at before the next send.
-
-        What the node says unasked is taken behind the send, too: so the descriptors must tell of it
-        whatever is sent meanwhile.
-        """
-        link = self.link
-        if (
-            self.unanswered_bytes
-            or self._hold_until
-            or self._has_to_resume
-            or self.callbacks
-            or self.options.linger_ms
-            or link.welcome is None
-            or link.welcome is not self._form_of
-            or not link.stays_readable
-        ):
-            return None
-        return self._form
-
-    def send_lone(self, frame: Frame, request_id: int, head: bytes, now: float) -> None:
-        """Send a frame of one message, as ``put`` and ``advance`` do with no other under way.
-
-        Args:
-            frame: counts as sent once.
-            head: its part 1.
-        """
-        self.unanswered_bytes = frame.size
-        frame.sequence = self._next_sequence
-        self._next_sequence += 1
-        frame.deadline = deadline = now + self.options.timeout_s
-        self._expire_at = min(self._expire_at, deadline)
-        if self.link.send([head, frame.payload]):
-            frame.first_position = self.link.position
-            self._in_flight[request_id] = frame
-            self._in_flight_bytes = frame.size
-        else:
-            frame.attempts = 0
-            self._ready.append(frame)
+    def keep_unsent(self, frame: Frame) -> None:
+        """Have a frame of one message in line: the connection had ended when it was sent."""
+        frame.attempts = 0
+        frame.first_position = NOT_SENT
+        self._ready.append(frame)
 
     def flush(self) -> None:
         """Do not let messages wait for others any more; ``advance`` sends them."""
@@ -309,7 +275,7 @@ class SendPipeline:
             self._restart()
         if link.welcome is None and link.failure is not None:
             self._fail_all(link.failure)
-        if now >= self._expire_at:
+        if now >= self.expire_at:
             self._expire(now)
         while (
             (self._ready or self._open is not None or self._refused)
@@ -378,7 +344,7 @@ class SendPipeline:
         self._in_flight_bytes -= frame.size
         if sent.spans:
             self.link.position = max(self.link.position, sent.spans[-1][2])
-        self._backoff_ms = BACKOFF_MS_MIN
+        self._backoff_ms = self.BACKOFF_MS_MIN
         if self._allowed < self.options.max_in_flight:
             self._allowed += 1
         self._settle(frame, answer)
@@ -427,7 +393,7 @@ class SendPipeline:
         # What made the node refuse is over with its session.
         self._hold_until = 0.0
         self._told_to_wait_ms = 0
-        self._backoff_ms = BACKOFF_MS_MIN
+        self._backoff_ms = self.BACKOFF_MS_MIN
 
     def _send_waiting(self, now: float) -> bool:
         """Send what may go; true when something went."""
@@ -511,7 +477,7 @@ class SendPipeline:
         frame.sequence = self._next_sequence
         self._next_sequence += 1
         frame.deadline = now + self.options.timeout_s
-        self._expire_at = min(self._expire_at, frame.deadline)
+        self.expire_at = min(self.expire_at, frame.deadline)
         self._ready.append(frame)
 
     def _window(self) -> int:
@@ -542,7 +508,7 @@ class SendPipeline:
         deadlines += [frame.deadline for frame in (*self._ready, *self._refused)]
         if self._open is not None:
             deadlines.append(self._open.opened_at + self.options.timeout_s)
-        self._expire_at = min(deadlines, default=NEVER)
+        self.expire_at = min(deadlines, default=NEVER)
 
     def _fail_unsent(self, frame: Frame) -> None:
         if frame.may_be_stored:

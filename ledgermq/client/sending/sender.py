@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeGuard, cast
 
 from ledgermq.client.core.questions import write_queues
@@ -45,14 +44,14 @@ from ledgermq.client.sending.record_encoder import (
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_future import Waiter as Waker
 from ledgermq.client.sending.send_pipeline import SendPipeline
-from ledgermq.formats.kernels.crc32 import crc32
-from ledgermq.formats.kernels.kernel import write_lone
+from ledgermq.formats.kernels.kernel import Exchange
 from ledgermq.formats.records.delayed_message import RealQueue
 from ledgermq.formats.records.host_address import Host
 from ledgermq.formats.records.message_id import UniqueIdMaker
 from ledgermq.formats.records.properties import DELAY
 from ledgermq.model.errors import MessageIllegalError, NotLeaderError, TimedOutError
-from ledgermq.wire.send_frame import SendRun
+from ledgermq.model.limits import ENTRY_SIZE_MAX
+from ledgermq.wire.send_frame import SendRun, Sent, SentSpan
 
 ROUTE_AGE_S_MAX = 30.0
 """Queues that are added to a topic are used after so long."""
@@ -71,24 +70,28 @@ RECORD_AROUND = 512
 
 @dataclass(slots=True)
 class RouteTable:
-    """How many queues topics have, and since when that is known."""
+    """How many queues topics have, and until when they need not be asked for.
 
-    _known: dict[str, tuple[int, float]] = field(default_factory=dict)
+    Attributes:
+        known: both, by topic.
+    """
+
+    known: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def fresh(self, topic: str, now: float) -> int | None:
         """Number of queues, if it need not be asked for."""
-        known = self._known.get(topic)
-        if known is None or now - known[1] > ROUTE_AGE_S_MAX:
+        known = self.known.get(topic)
+        if known is None or now > known[1]:
             return None
         return known[0]
 
     def know(self, topic: str, queues: int) -> None:
         """It was told elsewhere just now."""
-        self._known[topic] = (queues, time.monotonic())
+        self.known[topic] = (queues, time.monotonic() + ROUTE_AGE_S_MAX)
 
     def wait_s(self, topic: str) -> float | None:
         """For how long to wait for ``look_up``; ``None``: as for any other question."""
-        return ROUTE_REFRESH_S_MAX if topic in self._known else None
+        return ROUTE_REFRESH_S_MAX if topic in self.known else None
 
     def look_up(self, topic: str) -> Steps[int]:
         """Number of queues, asked unless it was told meanwhile.
@@ -101,26 +104,31 @@ class RouteTable:
             try:
                 queues = yield from write_queues(topic)
             except (TimedOutError, NotLeaderError):
-                if topic not in self._known:
+                if topic not in self.known:
                     raise
                 # The broker is away: messages can be stored all the same.
-                queues = self._known[topic][0]
+                queues = self.known[topic][0]
             self.know(topic, queues)
         return queues
 
 
 class Sender:
-    """Puts messages into a pipeline; one caller at a time."""
+    """Puts messages into a pipeline; one caller at a time.
+
+    Attributes:
+        ids, turns, lone, lone_form: for ``kernel.Exchange``: unique ids, the latest queue of each
+            topic, and what lone frames of a queue have in common, of one form.
+    """
 
     def __init__(self, pipeline: SendPipeline, waiting: Waker, *, born_host: Host) -> None:
         self._pipeline = pipeline
         self._waiting = waiting
         self._born_host = born_host
-        self._ids = UniqueIdMaker(born_host[0])
+        self.ids = UniqueIdMaker(born_host[0])
         self._encoder: RecordEncoder | None = None
-        self._turns: dict[bytes, int] = {}
-        self._lone: dict[tuple[bytes, int], LoneForms] = {}
-        self._lone_form: Form | None = None
+        self.turns: dict[bytes, int] = {}
+        self.lone: dict[tuple[bytes, int], LoneForms] = {}
+        self.lone_form: Form | None = None
 
     def has_room(self, size: int) -> bool:
         """Whether messages of ``size`` bytes can be put now."""
@@ -195,51 +203,33 @@ class Sender:
             callback=callback,
         )
 
-    def send_lone(
-        self, topic: str, body: bytes, *, queues: int, now: float
-    ) -> SendFuture[SendResult] | None:
-        """Send a message without options by itself, at once; see ``SendPipeline.can_send_lone``.
+    def exchange(self, routes: RouteTable, driver: object = None) -> Exchange:
+        """The short way of single messages without options, which waits for all from now on.
 
-        None: nothing has changed, and it goes the way of all messages.
+        Args:
+            driver: of the pipeline: a ``SendDriver``; None where there is a loop.
         """
-        pipeline, name = self._pipeline, topic_bytes(topic)
-        form = pipeline.can_send_lone()
-        if form is None:
-            return None
-        turn = self._turns.get(name, -1) + 1
-        queue = name, turn % queues
-        forms = self._lone.get(queue)
-        if forms is None or self._lone_form != form or len(body) > forms.body_max:
-            if len(self._lone) >= LONE_QUEUES_MAX or self._lone_form != form:
-                self._lone.clear()
-            self._lone_form = form
-            prefix = self._ids.reserve(1)[0]
-            encoder = self._encoder_now()
-            self._lone[queue] = encoder.lone_forms(*queue, NO_PROPERTIES, prefix)
-            return None
-        prefix, number = self._ids.reserve(1)
-        if prefix != forms.prefix:
-            del self._lone[queue]
-            return None
-        self._turns[name] = turn
-        request_id = pipeline.link.next_id()
-        head, payload = write_lone(
-            forms.frame,
-            forms.begin,
-            forms.tail,
-            body,
-            request_id,
-            number,
-            time.time_ns() // 1_000_000,
-            form.entry_header_size,
-            crc32,
+        above = self._pipeline.options.compress_above
+        made = Exchange(
+            self._pipeline,
+            self,
+            driver,
+            known_routes=routes.known,
+            topic_bytes=topic_bytes,
+            body_end=ENTRY_SIZE_MAX if above is None else above,
+            makers=(SendFuture, LoneFrame, Sent, SentSpan, FrameResult),
         )
-        # As ``unique_id``.
-        id_ = f"{prefix}{number:012X}"
-        make = partial(FrameResult.one, number=0, id_=id_)
-        future = SendFuture(self._waiting, make, id_)
-        pipeline.send_lone(LoneFrame(form, forms.run, head, payload, future), request_id, head, now)
-        return future
+        if driver is not None:
+            self._waiting = made
+        return made
+
+    def prepare_lone(self, queue: tuple[bytes, int], form: Form) -> None:
+        """Know what lone frames of a queue have in common; the exchange sends the next one."""
+        if len(self.lone) >= LONE_QUEUES_MAX or self.lone_form != form:
+            self.lone.clear()
+        self.lone_form = form
+        prefix = self.ids.reserve(1)[0]
+        self.lone[queue] = self._encoder_now().lone_forms(*queue, NO_PROPERTIES, prefix)
 
     def put_batch(
         self,
@@ -307,15 +297,15 @@ class Sender:
         return waiting_place(delivery, real, welcome.delay_levels)
 
     def _next_queue(self, topic: bytes, queues: int) -> int:
-        turn = self._turns.get(topic, -1) + 1
-        self._turns[topic] = turn
+        turn = self.turns.get(topic, -1) + 1
+        self.turns[topic] = turn
         return turn % queues
 
     def _encoder_now(self) -> RecordEncoder:
         form = self._pipeline.form
         assert form is not None
         if self._encoder is None or self._encoder.form != form:
-            self._encoder = RecordEncoder(form, born_host=self._born_host, ids=self._ids)
+            self._encoder = RecordEncoder(form, born_host=self._born_host, ids=self.ids)
         return self._encoder
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # ``LMQ`` and version 1, the kind SEND without flags; as little-endian numbers.
 _BEGIN = cython.declare(cython.uint, 0x01514D4C)
 _SEND = cython.declare(cython.uint, 10)
+_STREAM_HEAD = cython.declare(cython.Py_ssize_t, 8)
 _TABLES_AT = cython.declare(cython.Py_ssize_t, 40)
 _TOPIC_AT = cython.declare(cython.Py_ssize_t, 56)
 _TOPIC_MAX = cython.declare(cython.Py_ssize_t, 127)
@@ -138,9 +139,9 @@ def write_lone(
     number: cython.ulonglong,
     born_ms: cython.ulonglong,
     hole: cython.Py_ssize_t,
-    crc32: Callable[[bytearray, int], int],
-) -> tuple[bytes, bytes]:
-    """The two parts of the SEND of one message, from what messages of its queue have in common.
+    crc32: Callable[[memoryview, int], int],
+) -> tuple[bytes, int]:
+    """The SEND of one message as it is on a stream, from what messages of its queue have in common.
 
     Args:
         frame: part 1, without request id, sizes and checksum.
@@ -148,32 +149,37 @@ def write_lone(
         tail: what stands behind a body, but for the digits of its unique id.
         number: of the unique id, below 2 ** 48.
         hole: bytes of ``begin`` before the record.
+
+    Returns:
+        both parts, behind what tells their sizes; the size of part 2.
     """
     name: cython.Py_ssize_t = len(frame)
-    size: cython.Py_ssize_t = len(begin)
-    length: cython.Py_ssize_t = len(body)
+    record: cython.Py_ssize_t = _STREAM_HEAD + name
     k: cython.Py_ssize_t
     digit: cython.uint
-    payload = bytearray(begin)
-    payload += body
-    payload += tail
-    end: cython.Py_ssize_t = len(payload)
-    payload += bytes(_DIGITS)
-    whole: cython.Py_ssize_t = end + _DIGITS
-    octets: cython.uchar[::1] = payload
+    message = bytearray(_STREAM_HEAD)
+    message += frame
+    message += begin
+    behind: cython.Py_ssize_t = len(message)
+    message += body
+    message += tail
+    end: cython.Py_ssize_t = len(message)
+    message += bytes(_DIGITS)
+    size: cython.Py_ssize_t = end + _DIGITS - record
+    octets: cython.uchar[::1] = message
     for k in range(_DIGITS):
         digit = (number >> (4 * (_DIGITS - 1 - k))) & 15
         octets[end + k] = digit + (48 if digit < 10 else 55)
-    _put_be(octets, hole, whole - hole, 4)
-    _put_be(octets, hole + 8, crc32(body, 0) & _CRC_MASK, 4)  # type: ignore[arg-type]
-    _put_be(octets, hole + 40, born_ms, 8)
-    _put_be(octets, size - 4, length, 4)
-    head = bytearray(frame)
-    fields: cython.uchar[::1] = head
-    _put_le32(fields, 8, request_id & 0xFFFFFFFF)
-    _put_le32(fields, 12, request_id >> 32)
-    _put_le32(fields, 24, whole)
-    _put_le32(fields, _TABLES_AT, whole)
-    record = bytes(payload)
-    _put_le32(fields, 28, crc32(record, crc32(memoryview(head)[_TABLES_AT:name], 0)))  # type: ignore[arg-type]
-    return bytes(head), record
+    _put_be(octets, record + hole, size - hole, 4)
+    _put_be(octets, record + hole + 8, crc32(body, 0) & _CRC_MASK, 4)  # type: ignore[arg-type]
+    _put_be(octets, record + hole + 40, born_ms, 8)
+    _put_be(octets, behind - 4, len(body), 4)
+    _put_le32(octets, 0, name)
+    _put_le32(octets, 4, size + 1)
+    _put_le32(octets, _STREAM_HEAD + 8, request_id & 0xFFFFFFFF)
+    _put_le32(octets, _STREAM_HEAD + 12, request_id >> 32)
+    _put_le32(octets, _STREAM_HEAD + 24, size)
+    _put_le32(octets, _STREAM_HEAD + _TABLES_AT, size)
+    summed = memoryview(message)[_STREAM_HEAD + _TABLES_AT :]
+    _put_le32(octets, _STREAM_HEAD + 28, crc32(summed, 0))
+    return bytes(message), size

@@ -31,6 +31,7 @@ _NAMES = (
     "ledgermq.formats.kernels._rows",
     "ledgermq.formats.kernels._steady",
     "ledgermq.formats.kernels._lone",
+    "ledgermq.formats.kernels._exchange",
 )
 
 
@@ -45,8 +46,8 @@ def load_plain(name: str) -> ModuleType:
 
 
 _TYPES = (
-    "Py_ssize_t", "bint", "const", "int", "longlong", "p_uchar", "p_uint", "size_t", "uchar",
-    "uint", "ulonglong", "void",
+    "Py_ssize_t", "bint", "const", "double", "int", "longlong", "p_uchar", "p_uint", "size_t",
+    "uchar", "uint", "ulonglong", "void",
 )  # fmt: skip
 
 
@@ -123,6 +124,7 @@ from ledgermq.formats.kernels._columns import (  # noqa: E402
     read_heads,
     split_properties,
 )
+from ledgermq.formats.kernels._exchange import Exchange  # noqa: E402
 from ledgermq.formats.kernels._headers import scan_header  # noqa: E402
 from ledgermq.formats.kernels._ids import (  # noqa: E402
     compare_ids,
@@ -164,6 +166,7 @@ _rows.use_native_crc32(native_address())
 __all__ = [
     "MALFORMED",
     "NO_UNIT",
+    "Exchange",
     "ScanStatus",
     "SteadyLine",
     "check_run",

@@ -1,0 +1,20 @@
+from collections.abc import Callable, Mapping
+from typing import Any
+
+class Exchange:
+    is_open: bool
+    def __init__(
+        self,
+        pipeline: object,
+        sender: object,
+        driver: object,
+        *,
+        known_routes: Mapping[str, tuple[int, float]],
+        topic_bytes: Callable[[str], bytes],
+        body_end: int,
+        makers: tuple[type, type, type, type, type],
+    ) -> None: ...
+    def send(self, topic: str, body: bytes) -> Any: ...
+    def wait_for(self, future: object, timeout: float | None) -> None: ...
+    def put(self, topic: str, body: bytes, callback: Callable[[Any], object]) -> bool: ...
+    def take(self) -> bool: ...

@@ -1,0 +1,269 @@
+"""The short way takes answers as the long way does, or leaves them to it; compiled and plain."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from ledgermq.client.core.connection import Context
+from ledgermq.client.core.link import Link
+from ledgermq.client.sending.send_future import SendFuture
+from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
+from ledgermq.client.sending.sender import RouteTable, Sender
+from ledgermq.client.stream_connection import SUFFIX
+from ledgermq.formats.kernels import kernel
+from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError
+from ledgermq.wire.byte_stream import MessageReader, message_head
+from ledgermq.wire.header import Kind, decode_header, encode_header
+from ledgermq.wire.send_frame import Duplicate, encode_sent
+from ledgermq.wire.session import (
+    LEADER,
+    Standing,
+    Welcome,
+    encode_refused,
+    encode_role,
+    encode_welcome,
+)
+from tests.suite.patience import PATIENCE_S
+
+KERNELS = [kernel, kernel.load_plain("ledgermq.formats.kernels._exchange")]
+WELCOME = Welcome(
+    **{
+        **{name: 1 << 20 for name, field in Welcome.__dataclass_fields__.items()},
+        **{name: "" for name, field in Welcome.__dataclass_fields__.items() if field.type != "int"},
+        "entry_header_size": 48,
+        "store_host_size": 8,
+        "store_host": "10.1.2.3:10911",
+        "position": 0,
+        "version": 5,
+    }  # type: ignore[arg-type]
+)
+
+
+def message(*parts: bytes) -> bytes:
+    return message_head(parts)[0] + b"".join(parts)
+
+
+def sent(request_id: int, *spans: tuple[int, int, int, int], **fields: Any) -> bytes:
+    values = {"term": 3, "store_timestamp": 1_760_000_000_000, "ack": 1} | fields
+    return message(encode_sent(request_id, spans=spans or ((0, 1, 4_096, 7),), **values))
+
+
+ROLE = message(*encode_role(Standing(LEADER, 3, "n0"), 9_000))
+
+
+def looks_like_it(asked: int) -> list[bytes]:
+    """A refusal of something else, whose last bytes come by themselves and are like an answer."""
+    false = sent(asked, (0, 1, 666, 6))
+    whole = message(encode_header(Kind.REFUSED, asked + 1), b"reason" + false)
+    return [whole[: -len(false)], false]
+
+
+ANSWERS: dict[str, Callable[[int], list[bytes]]] = {
+    "an answer": lambda asked: [sent(asked)],
+    "byte by byte": lambda asked: [bytes([one]) for one in sent(asked)],
+    "answer to something else before": lambda asked: [sent(asked + 1), sent(asked)],
+    "answer to something else beside": lambda asked: [sent(asked + 1) + sent(asked)],
+    "the same twice": lambda asked: [sent(asked) * 2],
+    "a role before": lambda asked: [ROLE, sent(asked)],
+    "a role beside": lambda asked: [ROLE + sent(asked)],
+    "a role behind": lambda asked: [sent(asked) + ROLE],
+    "half of the next one behind": lambda asked: [sent(asked) + ROLE[:20]],
+    "a duplicate": lambda asked: [sent(asked, duplicates=[Duplicate(0, 2, 1_759, b"T")])],
+    "two spans": lambda asked: [sent(asked, (0, 1, 4_096, 7), (1, 1, 8_192, 8))],
+    "no span": lambda asked: [
+        message(encode_sent(asked, term=1, store_timestamp=1, ack=1, spans=()))
+    ],
+    "a span of two": lambda asked: [sent(asked, (0, 2, 4_096, 7))],
+    "a span of others": lambda asked: [sent(asked, (1, 1, 4_096, 7))],
+    "an acknowledgement that is none": lambda asked: [sent(asked, ack=3)],
+    "the rest of another one that looks like it": lambda asked: [
+        *looks_like_it(asked),
+        sent(asked),
+    ],
+    "refused for good": lambda asked: [message(*encode_refused(asked, MessageIllegalError("no")))],
+    "refused for now": lambda asked: [message(*encode_refused(asked, BusyError("later")))],
+    "no message": lambda _asked: [b"\xff" * 72],
+    "of the size of an answer": lambda _asked: [b"\x40" + bytes(71)],
+    "the end": lambda _asked: [b""],
+    "the end in the middle": lambda asked: [sent(asked)[:40], b""],
+}
+
+
+class Side:
+    """A producer's parts without threads, and the writer that a test plays."""
+
+    def __init__(self, folder: Path, exchange: type, *, is_short: bool) -> None:
+        folder.mkdir()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(folder / "produce") + SUFFIX)
+        self.listener.listen()
+        self.is_short = is_short
+        self.reader = MessageReader(1 << 20)
+        context: Context = Context.instance()
+        self.link = Link(context, f"ipc://{folder}/produce", client="c", is_writers=True)
+        self.pipeline = SendPipeline(self.link, ProducerOptions(compress_above=None))
+        self.pipeline.advance(1.0)
+        self.writer, _ = self.listener.accept()
+        hello = self.read()
+        assert decode_header(hello[0]).kind is Kind.HELLO
+        self.give(message(*encode_welcome(decode_header(hello[0]).request_id, WELCOME)))
+        self.turn()
+        routes = RouteTable()
+        routes.know("T", 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("ledgermq.client.sending.sender.Exchange", exchange)
+            self.sender = Sender(self.pipeline, Nobody(), born_host=("10.0.0.1", 1))
+            self.exchange = self.sender.exchange(routes)
+        self.outcomes: list[SendFuture[Any]] = []
+
+    def put(self) -> int:
+        """Send a message; the id of its request."""
+        form = self.pipeline.form
+        assert form is not None
+        if not self.exchange.put("T", b"body", self.outcomes.append):
+            # The first one of a queue.
+            assert self.exchange.put("T", b"body", self.outcomes.append)
+        return decode_header(self.read()[0]).request_id
+
+    def read(self) -> list[bytes]:
+        while not self.reader.messages:
+            self.reader.feed(self.writer.recv(1 << 16))
+        return self.reader.messages.popleft()
+
+    def give(self, content: bytes) -> None:
+        """Have ``content`` come to the client; nothing: the end."""
+        if content:
+            self.writer.sendall(content)
+        else:
+            self.writer.close()
+        (descriptor,) = self.link.descriptors
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        assert poll.poll(PATIENCE_S * 1_000)
+
+    def turn(self) -> None:
+        """As a loop does when something has come."""
+        if not (self.is_short and self.pipeline.in_flight and self.exchange.take()):
+            self.pipeline.advance(time.monotonic())
+        futures, self.pipeline.callbacks = self.pipeline.callbacks, []
+        for future in futures:
+            assert future.callback is not None
+            future.callback(future)  # type: ignore[arg-type]
+
+    def state(self) -> dict[str, object]:
+        """All that tells of what has come, and is not another one at the other side."""
+        found = {
+            name: value
+            for name, value in vars(self.pipeline).items()
+            if isinstance(value, bool | int)
+        }
+        link, outcomes = self.link, []
+        for future in self.outcomes:
+            try:
+                one = future.result()
+            except LedgerError as error:
+                outcomes.append(repr(error))
+            else:
+                outcomes.append(repr(one).replace(one.unique_id, "id"))
+        return found | {
+            "in flight": list(self.pipeline._in_flight),
+            "ready": len(self.pipeline._ready),
+            "refused": len(self.pipeline._refused),
+            "position": link.position,
+            "lost": link.lost_count,
+            "stands": link.welcome is not None,
+            "outcomes": outcomes,
+        }
+
+    def close(self) -> None:
+        self.link.close()
+        self.writer.close()
+        self.listener.close()
+
+
+class Nobody:
+    """Nobody waits for these."""
+
+    def wait_for(self, future: SendFuture[object], timeout: float | None) -> None:
+        raise AssertionError("waited for a result")
+
+
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_an_answer_alone_is_taken_on_the_short_way(tmp_path: Path, module: ModuleType) -> None:
+    side = Side(tmp_path / "x", module.Exchange, is_short=True)
+    request_id = side.put()
+
+    assert not side.exchange.take()
+    side.give(sent(request_id))
+    assert side.exchange.take()
+    assert (side.pipeline.in_flight, side.pipeline.unanswered_bytes) == (0, 0)
+    assert not side.exchange.take()
+    side.close()
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_whatever_is_answered_both_ways_come_to_the_same(
+    tmp_path: Path, module: ModuleType, name: str
+) -> None:
+    states = []
+    for is_short in (True, False):
+        side = Side(tmp_path / str(is_short), module.Exchange, is_short=is_short)
+        for content in ANSWERS[name](side.put()):
+            side.give(content)
+            side.turn()
+        states.append(side.state())
+        side.close()
+
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_what_the_connection_has_no_room_for_leaves_later(
+    tmp_path: Path, module: ModuleType
+) -> None:
+    side = Side(tmp_path / "x", module.Exchange, is_short=True)
+    side.give(sent(side.put()))
+    side.turn()
+    stream = side.link.stream
+    assert stream is not None
+    stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+
+    assert side.exchange.put("T", bytes(1_000_000), side.outcomes.append)
+    assert stream.unsent
+    while stream.unsent:
+        side.reader.feed(side.writer.recv(1 << 16))
+        side.turn()
+    head, payload = side.read()
+    side.give(sent(decode_header(head).request_id))
+    side.turn()
+
+    assert len(payload) > 1_000_000
+    assert len(side.outcomes) == 2
+    side.close()
+
+
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_what_a_gone_writer_did_not_take_is_kept_for_the_next_one(
+    tmp_path: Path, module: ModuleType
+) -> None:
+    side = Side(tmp_path / "x", module.Exchange, is_short=True)
+    side.give(sent(side.put()))
+    side.turn()
+    side.writer.close()
+
+    assert side.exchange.put("T", b"body", side.outcomes.append)
+    assert (side.pipeline.in_flight, len(side.pipeline._ready)) == (0, 1)
+    side.turn()
+    assert side.link.welcome is None
+    (frame,) = side.pipeline._ready
+    assert (frame.attempts, frame.may_be_stored) == (0, False)
+    side.close()
