@@ -35,6 +35,7 @@ from ledgermq.store.log.following_entries import verify_following
 from ledgermq.store.log.log_writer import LogEnd, LogWriter
 from ledgermq.wire.send_frame import pack_one_sent
 from ledgermq.writer.due_answers import Due, ProducerSession, Unanswered
+from ledgermq.writer.duplicates.recent_messages import NOTHING
 from ledgermq.writer.followed_run import FollowedRun
 from ledgermq.writer.led_run import LedRun, LentLead
 from ledgermq.writer.log.flusher import LogFlusher
@@ -59,8 +60,6 @@ else:
 MARKS_MAX = 128
 """Appends without a commit, with which nothing is lent: the wait has room for as many more."""
 
-_NOTHING = memoryview(b"")
-
 
 _NO_MARKS: deque[LogCursor] = deque()
 
@@ -76,7 +75,7 @@ class Calm(NamedTuple):
 
 
 class Descriptors(NamedTuple):
-    """Of the fence's file, of this process's bell and of the dispatcher's."""
+    """Descriptors of the fence's file, of this process's bell and of the dispatcher's."""
 
     fence: int
     bell: int
@@ -113,7 +112,7 @@ class SteadyWriter(Protocol):
 
     @property
     def zmq_uses(self) -> Sequence[int]:
-        """See ``Worker.zmq_uses``."""
+        """The cell of ``Worker.zmq_uses``."""
 
     def calm(self) -> Calm | None:
         """What is known; None while something waits for a turn."""
@@ -269,7 +268,7 @@ class SteadyTurns:
         """What was lent of a follower's run is as it says; ``entries`` were appended."""
         if entries:
             self._parts.log.take_back(end)
-            self._parts.service.note_entries(entries, _NOTHING)
+            self._parts.service.note_entries(entries, NOTHING)
         assert self._followed is not None
         self._followed.take_back(marks, durable_seen)
 
