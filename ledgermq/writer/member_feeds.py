@@ -56,7 +56,7 @@ class _Feed:
 
     @property
     def descriptor(self) -> int:
-        """Of the poll set: it can be read when there is something to do with a connection."""
+        """The poll set's: it can be read when there is something to do with a connection."""
         return self._poll.fileno()
 
 

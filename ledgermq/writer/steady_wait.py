@@ -26,6 +26,7 @@ from ledgermq.members.direct_connection import IS_COMPILED as ARE_STREAMS_COMPIL
 from ledgermq.members.direct_connection import DirectConnection
 from ledgermq.model.config.settings import AckMode
 from ledgermq.model.ids import NodeId, Position, Term
+from ledgermq.process.environment import Environment
 from ledgermq.process.node import Surroundings
 from ledgermq.sessions.joined_sockets import JoinedSockets
 from ledgermq.sessions.local_connections import LocalConnection, LocalConnections
@@ -35,6 +36,7 @@ from ledgermq.store.log.following_entries import verify_following
 from ledgermq.store.log.log_writer import LogEnd, LogWriter
 from ledgermq.wire.send_frame import pack_one_sent
 from ledgermq.writer.due_answers import Due, ProducerSession, Unanswered
+from ledgermq.writer.duplicates.recent_messages import NOTHING
 from ledgermq.writer.followed_run import FollowedRun
 from ledgermq.writer.led_run import LedRun, LentLead
 from ledgermq.writer.log.flusher import LogFlusher
@@ -59,8 +61,6 @@ else:
 MARKS_MAX = 128
 """Appends without a commit, with which nothing is lent: the wait has room for as many more."""
 
-_NOTHING = memoryview(b"")
-
 
 _NO_MARKS: deque[LogCursor] = deque()
 
@@ -76,7 +76,7 @@ class Calm(NamedTuple):
 
 
 class Descriptors(NamedTuple):
-    """Of the fence's file, of this process's bell and of the dispatcher's."""
+    """Descriptors of the fence's file, of this process's bell and of the dispatcher's."""
 
     fence: int
     bell: int
@@ -113,7 +113,7 @@ class SteadyWriter(Protocol):
 
     @property
     def zmq_uses(self) -> Sequence[int]:
-        """See ``Worker.zmq_uses``."""
+        """The cell of ``Worker.zmq_uses``."""
 
     def calm(self) -> Calm | None:
         """What is known; None while something waits for a turn."""
@@ -198,18 +198,20 @@ class SteadyTurns:
 
     def __init__(
         self,
-        environment: Surroundings,
+        environment: Environment,
         writer: SteadyWriter,
         feed: DirectFeed | None,
         followers: LedFeed | None,
+        descriptors: Descriptors,
     ) -> None:
         """Nothing is lent.
 
         Args:
             feed, followers: the connections that ``writer`` was made with.
+            descriptors: closed by ``close``, but for this process's bell.
         """
         self._page = page = environment.page
-        self._descriptors = descriptors = Descriptors.of(environment)
+        self._descriptors = descriptors
         self._writer = writer
         self._parts = parts = writer.parts
         self._due, self._clients = parts.service.due, parts.service.clients
@@ -227,16 +229,23 @@ class SteadyTurns:
             **places._asdict(),
         )
         self._local = local = local_of(self._clients)
-        self._lone = LoneTurns(page.whole(), self, self._fixed(local, places))
+        self._lone: LoneTurns | None = None
+        if local is not None:
+            self._lone = LoneTurns(page.whole(), self, self._fixed(local, places))
         self._has_lent = False
         self.wait: Wait = self._wait.wait
 
     def close(self) -> None:
         """Let go of the page, and close what was opened."""
         self._wait.close()
-        self._lone.close()
+        if self._lone is not None:
+            self._lone.close()
         os.close(self._descriptors.fence)
         os.close(self._descriptors.dispatcher_bell)
+
+    def step(self, now_ns: int, is_fed: bool, heard: list[object]) -> bool:
+        """Do once what is done in a wait; see ``SteadyWait``."""
+        return self._wait.step(now_ns, is_fed, heard)
 
     def lend_followed(self, wait: SteadyWait) -> bool:
         """Lend the follower's run; false where there is none, or something waits for a turn."""
@@ -269,7 +278,7 @@ class SteadyTurns:
         """What was lent of a follower's run is as it says; ``entries`` were appended."""
         if entries:
             self._parts.log.take_back(end)
-            self._parts.service.note_entries(entries, _NOTHING)
+            self._parts.service.note_entries(entries, NOTHING)
         assert self._followed is not None
         self._followed.take_back(marks, durable_seen)
 
@@ -299,15 +308,15 @@ class SteadyTurns:
             {} if self._followers is None else self._followers.by_descriptor,
             _NO_MARKS if lent is None else lent.marks,
             lone,
-            -1 if lone is None else self._local.source,
-            self._local.ready,
+            -1 if lone is None or self._local is None else self._local.source,
+            () if self._local is None else self._local.ready,
             self._uses,
         )
         return True
 
     def take_back_led(self) -> None:
         """What was lent of the log is as the kernel of lone frames says."""
-        if self._has_lent:
+        if self._has_lent and self._lone is not None:
             self._has_lent = False
             end, taken = self._lone.take_back()
             self._parts.service.take_back(taken)
@@ -333,14 +342,17 @@ class SteadyTurns:
 
     def keep_unsent(self, connection: LocalConnection, rest: bytes) -> None:
         """An answer was sent but for its end."""
+        assert self._local is not None
         self._local.keep_unsent(connection, rest)
 
     def feed_producer(self, connection: LocalConnection, data: bytes) -> None:
         """Leave what was read of a producer to the next turn."""
+        assert self._local is not None
         self._local.feed(connection, data)
 
     def put_back_frame(self, connection: LocalConnection, head: bytes, payload: bytes) -> None:
         """Leave a frame that was taken of a producer to the next turn."""
+        assert self._local is not None
         self._local.put_back(connection, [head, payload])
 
     def put_was_slow(self, held_ns: int) -> None:
@@ -371,7 +383,8 @@ class SteadyTurns:
     def _lend_lone(self, term: Term | None, run: int, lead: LentLead | None) -> LoneTurns | None:
         """The kernel of lone frames, with what it needs; None where more is asked of frames."""
         frames = self._parts.service.lend() if term is not None else None
-        if frames is None or term is None or self._local.is_watched:
+        local, lone = self._local, self._lone
+        if frames is None or term is None or local is None or lone is None or local.is_watched:
             return None
         log = self._parts.log
         lent = LoneLent(
@@ -386,9 +399,9 @@ class SteadyTurns:
             self._parts.flusher.wake,
         )
         line, led = (None, None) if lead is None else (lead.line, self._led)
-        self._lone.lend(lent, line, led)
+        lone.lend(lent, line, led)
         self._has_lent = True
-        return self._lone
+        return lone
 
     def _fixed(self, local: LocalConnections, places: PagePlaces) -> LoneFixed:
         service, descriptors, clients = self._parts.service, self._descriptors, self._clients
@@ -421,11 +434,10 @@ class SteadyTurns:
         )
 
 
-def local_of(clients: SessionServer[ProducerSession]) -> LocalConnections:
-    """The local connections of the producers' socket."""
+def local_of(clients: SessionServer[ProducerSession]) -> LocalConnections | None:
+    """The local connections of the producers' socket; None where it has none."""
     socket = clients.socket
-    assert isinstance(socket, JoinedSockets), socket
-    return socket.local
+    return socket.local if isinstance(socket, JoinedSockets) else None
 
 
 def steady_turns(
@@ -437,4 +449,4 @@ def steady_turns(
     """The wait of ``writer``; None where it is not compiled, or connections are not."""
     if not IS_COMPILED or not ARE_STREAMS_COMPILED:
         return None
-    return SteadyTurns(environment, writer, feed, followers)
+    return SteadyTurns(environment, writer, feed, followers, Descriptors.of(environment))

@@ -8,6 +8,7 @@
     --services  with brokers, and clients of all that they do
     --witness   with a witness that holds no bodies, and a member that is lost for good
     --lone      groups of one, which become larger and of one again
+    --wait      writers take what they can where they wait, by the compiled kernel
     --repeat    clients that are cut off while others write more than is looked at, and then repeat
     --idle      queues that fall idle while logs are deleted and shipped, and nothing else
     --cluster   clusters of groups, their home and its documents, and nothing else
@@ -26,7 +27,7 @@ from functools import partial
 
 from tests.simulator.cluster.cluster_run import run_cluster_seed
 from tests.simulator.runs.idle_queues import run_idle_seed
-from tests.simulator.runs.runs import FaultRun, LoneRun, RepeatRun, WitnessRun, run_seed
+from tests.simulator.runs.runs import FaultRun, LoneRun, RepeatRun, WaitRun, WitnessRun, run_seed
 from tests.simulator.runs.service_runs import ServiceRun
 
 TRACE_LINES = 150
@@ -38,6 +39,7 @@ _KINDS: Mapping[str, type[FaultRun]] = {
     "witness": WitnessRun,
     "lone": LoneRun,
     "repeat": RepeatRun,
+    "wait": WaitRun,
     "services": ServiceRun,
 }
 """Runs that are asked for by name; of several the first one."""
@@ -58,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--witness", action="store_true", help="with a witness without bodies")
     parser.add_argument("--lone", action="store_true", help="groups of one that become larger")
     parser.add_argument("--repeat", action="store_true", help="clients that repeat late")
+    parser.add_argument("--wait", action="store_true", help="writers work where they wait")
     parser.add_argument("--idle", action="store_true", help="idle queues, deleted logs, shipping")
     parser.add_argument("--cluster", action="store_true", help="groups, their home, documents")
     parser.add_argument("--trace", action="store_true", help="print what happened")

@@ -49,6 +49,7 @@ from tests.simulator.machine.network import (
     PeersEnd,
 )
 from tests.simulator.machine.process import InlineExecutor, Process, SimulatedBell, SimulatedInbox
+from tests.simulator.machine.steady import SimSteady
 from tests.simulator.readers import ROLES, Readers
 
 AGAIN = 0.8
@@ -237,6 +238,7 @@ class Node:
         spoilt: numbers of the entries that its disk has changed, and that stand there so.
         interruptions: those of its raft process's turns.
         line_of: the straight line of a core; it is compared with the long way.
+        waits: its writers take what they can where they wait, as compiled ones do.
         turned: called after each turn of one of its processes.
         failed: called when a process ends by itself; true when that may be.
     """
@@ -273,6 +275,8 @@ class Node:
         self.flushers = FlusherMaker(events, random, disk, clock)
         self.interruptions = Interruptions(random, self.flushers, lambda: self.living(Role.WRITER))
         self.step_ns = 0
+        self.waits = False
+        self._steady: SimSteady | None = None
         self.feature_level = 0
         self.readers = Readers(self, self._process, self._environment) if has_readers else None
         self._peers = peers
@@ -456,6 +460,10 @@ class Node:
             for run in (worker.followed, worker.led):
                 if run is not None:
                     run.line_of = compared_line
+            if self.waits and self._feed is not None and self._followers is not None:
+                environment = self._environment(process, page)
+                self._steady = SimSteady(environment, worker, self._feed, self._followers)
+                process.step = self._steady.step
         except Exception as error:
             process.alive = False
             self.report(Role.WRITER, error)
@@ -488,6 +496,9 @@ class Node:
         """
         if self.writer is not None:
             self.writer.end()
+        if self._steady is not None:
+            self._steady.close()
+            self._steady = None
         for end in (self._feed, self._followers):
             if end is not None:
                 end.close()

@@ -71,6 +71,7 @@ class Shape:
         interruptions: how probable one of raft's turns is at each point (``Interruptions``).
         feature_level: the one in force; brokers, where there are some, know it themselves.
         is_fed: writers feed one another, as long as raft lets them.
+        waits: see ``Node.waits``.
         window: so much of the log is looked at for messages that are sent again, beside the index,
             which groups with readers have.
     """
@@ -95,6 +96,7 @@ class Shape:
     interruptions: float = 0.0
     feature_level: int = 0
     is_fed: bool = False
+    waits: bool = False
     window: int = LimitsSection().total_window_bytes
 
 
@@ -370,6 +372,7 @@ class World:
             random=self.random,
             has_readers=self.shape.has_readers,
         )
+        node.waits = self.shape.waits
         if node.readers is not None:
             node.readers.is_from_outside = self.shape.is_from_outside
             node.readers.rows_at_once_max = self.shape.rows_at_once_max

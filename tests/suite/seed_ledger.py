@@ -45,12 +45,13 @@ KINDS = {
     "services": _made("ServiceRun", "service_runs"),
     "lone": _made("LoneRun"),
     "repeat": _made("RepeatRun"),
+    "wait": _made("WaitRun"),
     "witness": _made("WitnessRun"),
     "cluster": "from tests.simulator.cluster.cluster_run import run_cluster_seed as run\n",
 }
 """By the word of ``python -m tests.simulator``, which for the first is none: what a run takes."""
 
-IDLE = dict.fromkeys(("plain", "spoil", "fed", "lone", "repeat"), ("broker", "dispatcher"))
+IDLE = dict.fromkeys(("plain", "spoil", "fed", "lone", "repeat", "wait"), ("broker", "dispatcher"))
 """Packages that are loaded with a node, and of which nothing runs where a group has no readers:
 they are left out of the digest."""
 

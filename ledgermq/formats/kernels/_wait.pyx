@@ -190,10 +190,44 @@ cdef class SteadyWait:
                 try:
                     return self._lead(epoll, wait_ms)
                 finally:
-                    self._line = self._ring = self._lone = self._led = None
-                    self._followers = self._led_marks = None
-                    self._owner.take_back_led()
+                    self._return_led()
         return self._told_by(self._poll(epoll, wait_ms))
+
+    def step(self, int64_t now_ns, bint is_fed, list heard):
+        """Do once what is done in a wait; whether nothing is left to a turn.
+
+        It is for the simulator, which has no descriptors, and a time of its own.
+
+        Args:
+            is_fed: the leader has sent something.
+            heard: connections of followers that have sent something.
+        """
+        cdef int64_t run = lmq_cell(self._cells, self._run_at)
+        if run < 0 and is_fed and self._owner.lend_followed(self):
+            try:
+                return (
+                    self._take_appends(now_ns // TICK_NS)
+                    and (not self._has_durable() or self._answer_for_durable())
+                    and self._is_quiet()
+                )
+            finally:
+                self._return()
+        if run > 0 and heard and self._owner.lend_led(self):
+            try:
+                return (
+                    self._take_answers_of(heard, now_ns // TICK_NS)
+                    and (not self._has_durable() or self._count_durable())
+                    and self._is_quiet()
+                )
+            finally:
+                self._return_led()
+        return False
+
+    cdef int _return_led(self) except -1:
+        self._line = self._ring = self._lone = self._led = None
+        self._followers = self._led_marks = None
+        self._owner.take_back_led()
+        return 0
 
     def lend(self, line, int64_t run, int64_t told, int64_t durable_seen, int feed, ring):
         """What a run of any kind goes on with.
@@ -574,18 +608,24 @@ cdef class SteadyWait:
 
     cdef bint _take_answers(self, int64_t now) except -1:
         """Take followers' answers; false when something is left to others."""
-        cdef int64_t commit = -1
         cdef int count, k
-        cdef Py_ssize_t at
-        line, led = self._line, self._led
+        cdef list heard = []
         count = epoll_wait(self._feed, self._heard_events, LMQ_EVENTS, 0)
         for k in range(count):
             connection = self._followers.get(self._heard_events[k].data.fd)
             if connection is None or self._heard_events[k].events != EPOLLIN:
                 return False
-            peer = connection.peer
-            if peer is None:
+            if connection.peer is None:
                 return False
+            heard.append(connection)
+        return self._take_answers_of(heard, now)
+
+    cdef bint _take_answers_of(self, list heard, int64_t now) except -1:
+        cdef int64_t commit = -1
+        cdef Py_ssize_t at
+        line, led = self._line, self._led
+        for connection in heard:
+            peer = connection.peer
             messages = connection.receive()
             if connection.failure:
                 self._owner.connection_ended(peer)

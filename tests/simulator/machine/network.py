@@ -269,6 +269,21 @@ class WriterEnd:
         self._waiting.append((source, parts))
         self._wake()
 
+    @property
+    def peers(self) -> list[NodeId]:
+        """Of whom something has come, in its order."""
+        return list(dict.fromkeys(peer for peer, _ in self._waiting))
+
+    def take_of(self, peer: NodeId) -> list[list[memoryview]]:
+        """What has come of one, in its order."""
+        taken = [parts for one, parts in self._waiting if one == peer]
+        self._waiting = [message for message in self._waiting if message[0] != peer]
+        return taken
+
+    def put_back(self, peer: NodeId, messages: list[list[memoryview]]) -> None:
+        """What was taken comes again, before all else."""
+        self._waiting[:0] = [(peer, parts) for parts in messages]
+
     def take(self) -> list[tuple[NodeId, list[memoryview]]]:
         """All that has come, in its order."""
         waiting, self._waiting = self._waiting, []
@@ -315,6 +330,12 @@ class FollowersEnd(WriterEnd):
         taken = super().take()
         for source, _ in taken:
             self._network.taken(self.node, source)
+        return taken
+
+    def take_of(self, peer: NodeId) -> list[list[memoryview]]:
+        taken = super().take_of(peer)
+        for _ in taken:
+            self._network.taken(self.node, peer)
         return taken
 
     def await_follower(self, peer: NodeId, order: AwaitFollower) -> int:

@@ -43,6 +43,7 @@ class Process:
         paused_until: stopped, as by SIGSTOP, until then.
         turned: called after each turn.
         failed: called when a turn has raised; the process is dead then.
+        step: does what it can where the process waits; whether no turn is needed.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Process:
         self.paused_until = 0
         self.turned: Callable[[], None] = lambda: None
         self.failed: Callable[[Exception], None] = _raise
+        self.step: Callable[[dict[Pollable, int], int], bool] = lambda ready, now_ns: False
         self._page = page
         self._clock = clock
         self._events = events
@@ -128,7 +130,8 @@ class Process:
         ready, self._ready = self._ready, {}
         now_ns = self._clock.monotonic_ns()
         try:
-            worker.turn(ready, now_ns)
+            if not self.step(ready, now_ns):
+                worker.turn(ready, now_ns)
             self._page.beat(self.role, now_ns)
             self.turned()
             if not self.alive:

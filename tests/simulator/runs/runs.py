@@ -387,6 +387,13 @@ class LoneRun(FaultRun):
         return (*super()._verbs(), (self._change_members, 2))
 
 
+class WaitRun(FaultRun):
+    """Writers take what they can where they wait, by the compiled kernel, and feed one another."""
+
+    def _world(self, seed: int, shape: Shape) -> World:
+        return World(seed, replace(shape, is_fed=True, waits=True))
+
+
 class RepeatRun(FaultRun):
     """Writers look at less of the log than is written while a client is away; there is no index.
 
