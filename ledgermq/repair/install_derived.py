@@ -13,6 +13,7 @@ import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Position
@@ -28,6 +29,7 @@ from ledgermq.store.queues.queue_ends import QueueEnds
 from ledgermq.store.store_directory import StoreDirectory
 
 NAME = "derived.json"
+_QUEUES = ("consumequeue", BATCH_FOLDER)
 _VERSION = 1
 
 
@@ -97,7 +99,7 @@ def read_staged(folder: Path) -> StagedDerived | None:
 
 def queue_paths(folder: Path) -> list[Path]:
     """The files of all queues in ``folder``."""
-    return list(queue_files(folder / "consumequeue"))
+    return [path for name in _QUEUES for path in queue_files(folder / name)]
 
 
 def message_crc(reader: LogReader, position: int) -> int:
@@ -136,7 +138,7 @@ def install_derived(directory: StoreDirectory, folder: Path) -> tuple[StagedDeri
     if has_tag_items(folder, directory.log_family):
         keep_tags(directory.root)
     _let_nobody_else_in(folder)
-    _make_durable(folder, staged, ends, log_start=log_start)
+    _make_durable(folder, staged, ends, log_start=log_start, batches_of=root)
     aside = put_in_place(root, folder)
     delete_folder(folder)
     return staged, list(aside)
@@ -178,11 +180,17 @@ def _let_nobody_else_in(folder: Path) -> None:
 
 
 def _make_durable(
-    folder: Path, staged: StagedDerived, ends: QueueEnds | None, *, log_start: int
+    folder: Path,
+    staged: StagedDerived,
+    ends: QueueEnds | None,
+    *,
+    log_start: int,
+    batches_of: Path,
 ) -> None:
     """Open the files as a dispatcher does, sync them, and write the checkpoints beside them.
 
-    Queues that the log has no message of any more are added, as far as ``ends`` knows them.
+    Queues that the log has no message of any more are added, as far as ``ends`` knows them. Which
+    ones are of batches the store ``batches_of`` says.
     """
     section = StoreSection(
         path_root_dir=folder,
@@ -191,7 +199,7 @@ def _make_durable(
         max_index_num=staged.index_items,
         message_index_enable=staged.hash_slots is not None,
     )
-    files = load_derived_files(section, published=None)
+    files = load_derived_files(section, published=None, batches_of=batches_of)
     queues, index = files.queues, files.index
     index_end = -1 if index is None else index.end_position
     found = (queues.all_units, len(queue_paths(folder)), index_end)
@@ -213,8 +221,9 @@ def _make_durable(
         truncated=0,
     )
     try:
-        for place, names, _ in os.walk(folder / "consumequeue"):
-            queues.dirty_directories.update([place, *(f"{place}/{name}" for name in names)])
+        for queues_folder in _QUEUES:
+            for place, names, _ in os.walk(folder / queues_folder):
+                queues.dirty_directories.update([place, *(f"{place}/{name}" for name in names)])
         queues.dirty_directories.add(str(folder))
         queues.dirty_files.update(map(str, queue_paths(folder)))
         if index is not None:
