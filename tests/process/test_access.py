@@ -172,12 +172,19 @@ def test_a_producer_cancels_timers_of_its_topics_and_sees_no_others(guarded: Gua
             assert theirs.timers().timers == []
         with connect_broker(mine, name="orders", timeout_s=PATIENCE_S) as own:
             assert [row.unique_id for row in own.timers().timers] == [timer.unique_id]
+        with sender(other) as another:
+            same = another.send(
+                "theirs", b"of the same id", delay=3_600_000, unique_id=timer.unique_id
+            ).result()
         producer.cancel(timer.unique_id)
         again = refusal(lambda: producer.cancel(timer.unique_id))
+        with connect_broker(other, name="billing", timeout_s=PATIENCE_S) as theirs:
+            left = [row.unique_id for row in theirs.timers().timers]
 
+    assert left == [same.unique_id] == [timer.unique_id]
     assert isinstance(foreign, NoPermissionError) and "theirs" in str(foreign)
     assert isinstance(refused, NoPermissionError) and "mine" in str(refused)
-    assert isinstance(again, MessageIllegalError)
+    assert isinstance(again, NoPermissionError)
 
 
 def denial(address: str) -> LedgerError:
