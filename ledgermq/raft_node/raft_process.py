@@ -91,9 +91,16 @@ class RaftWorker:
     hears_bells: Final = None
     zmq_uses: Final = None
 
-    def __init__(self, environment: Environment, term_file: TermFile, peers: Peers) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        term_file: TermFile,
+        peers: Peers,
+        stop: StopFlag | None = None,
+    ) -> None:
         settings = environment.settings
         self._environment = environment
+        self._stop = stop or StopFlag()
         self._page = environment.page
         self._counters = environment.page.counters(Role.RAFT)
         self._broker_counters = environment.page.counters(Role.BROKER)
@@ -588,6 +595,7 @@ class RaftWorker:
             when_there_is_space(
                 partial(self._term_file.persist, effects.persist),
                 lambda: self._page.give_sign(Role.RAFT, self._environment.clock.monotonic_ns()),
+                self._stop,
             )
             self._counters[RaftCounter.ELECTIONS] += 1
         self._direct_writer(effects)
@@ -772,7 +780,7 @@ def run(settings: Settings, stop: StopFlag) -> int:
     def make(environment: Surroundings) -> RaftWorker:
         is_alone = not has_others(settings)
         term_file = TermFile(paths.term, paths.current_term, is_alone=is_alone)
-        return RaftWorker(environment, term_file, _peers_of(environment))
+        return RaftWorker(environment, term_file, _peers_of(environment), stop)
 
     try:
         return run_worker(Role.RAFT, settings, stop, make)

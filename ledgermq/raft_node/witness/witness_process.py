@@ -218,7 +218,13 @@ class WitnessWorker:
     hears_bells: Final = None
     zmq_uses: Final = None
 
-    def __init__(self, environment: WorkerEnds, file: WitnessFile, peers: Peers) -> None:
+    def __init__(
+        self,
+        environment: WorkerEnds,
+        file: WitnessFile,
+        peers: Peers,
+        stop: StopFlag | None = None,
+    ) -> None:
         """Go on from ``file``, and with the members that were told last.
 
         Raises:
@@ -226,6 +232,7 @@ class WitnessWorker:
             StorageError: it cannot be read, or the control socket cannot be made.
         """
         settings = environment.settings
+        self._stop = stop or StopFlag()
         self._page = environment.page
         self._counters = environment.page.counters(Role.RAFT)
         self._inbox = environment.inbox
@@ -333,6 +340,7 @@ class WitnessWorker:
             when_there_is_space(
                 partial(self._file.persist, effects.persist),
                 lambda: self._page.give_sign(Role.RAFT, time.monotonic_ns()),
+                self._stop,
             )
             self._counters[RaftCounter.COMMITS] += 1
         for peer, message in effects.send:
@@ -365,6 +373,6 @@ def run(settings: Settings, stop: StopFlag) -> int:
 
     def make(environment: Surroundings) -> WitnessWorker:
         file = WitnessFile(paths.witness)
-        return WitnessWorker(environment, file, PeerGroup.of(settings, environment.context))
+        return WitnessWorker(environment, file, PeerGroup.of(settings, environment.context), stop)
 
     return run_worker(Role.RAFT, settings, stop, make)
