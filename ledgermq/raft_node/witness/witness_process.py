@@ -214,17 +214,12 @@ WATCH_EVERY_NS = 100_000_000
 class WitnessWorker:
     """Carries messages of the peers into the core, and what it has to say out."""
 
+    stop = StopFlag()  # The process's, where there is one.
     # Any: others wait for what it does.
     hears_bells: Final = None
     zmq_uses: Final = None
 
-    def __init__(
-        self,
-        environment: WorkerEnds,
-        file: WitnessFile,
-        peers: Peers,
-        stop: StopFlag | None = None,
-    ) -> None:
+    def __init__(self, environment: WorkerEnds, file: WitnessFile, peers: Peers) -> None:
         """Go on from ``file``, and with the members that were told last.
 
         Raises:
@@ -232,7 +227,6 @@ class WitnessWorker:
             StorageError: it cannot be read, or the control socket cannot be made.
         """
         settings = environment.settings
-        self._stop = stop or StopFlag()
         self._page = environment.page
         self._counters = environment.page.counters(Role.RAFT)
         self._inbox = environment.inbox
@@ -340,7 +334,7 @@ class WitnessWorker:
             when_there_is_space(
                 partial(self._file.persist, effects.persist),
                 lambda: self._page.give_sign(Role.RAFT, time.monotonic_ns()),
-                self._stop,
+                self.stop,
             )
             self._counters[RaftCounter.COMMITS] += 1
         for peer, message in effects.send:
@@ -373,6 +367,8 @@ def run(settings: Settings, stop: StopFlag) -> int:
 
     def make(environment: Surroundings) -> WitnessWorker:
         file = WitnessFile(paths.witness)
-        return WitnessWorker(environment, file, PeerGroup.of(settings, environment.context), stop)
+        worker = WitnessWorker(environment, file, PeerGroup.of(settings, environment.context))
+        worker.stop = stop
+        return worker
 
     return run_worker(Role.RAFT, settings, stop, make)
