@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -172,9 +173,15 @@ def _check_log(reader: LogReader, staged: StagedDerived) -> None:
 
 
 def _let_nobody_else_in(folder: Path) -> None:
-    """Workers of Spark make files as their hosts do; in a store they are the node's alone."""
+    """Workers of Spark make files as their hosts do; in a store they are the node's alone.
+
+    Raises:
+        CorruptLogError: there is a link, by which something elsewhere would be closed, or kept.
+    """
     for path in (folder, *folder.rglob("*")):
-        mode = path.stat().st_mode
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            raise CorruptLogError("derived files have a link among them", file=str(path))
         if mode & 0o077:
             path.chmod(mode & 0o700)
 

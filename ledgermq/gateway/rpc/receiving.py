@@ -51,6 +51,7 @@ from ledgermq.model.errors import (
     BusyError,
     ConfigError,
     LedgerError,
+    NoPermissionError,
     TopicUnknownError,
 )
 from ledgermq.model.limits import GROUP_SIZE_MAX, TOPIC_NAME
@@ -297,7 +298,8 @@ class RpcReceives:
         waiting = replace(verb, topic=retry_topic(group), wait_ms=0, filter=ALL_TAGS)
         try:
             taken = await self._take(caller, waiting, {})
-        except TopicUnknownError:
+        except (TopicUnknownError, NoPermissionError):
+            # There is none, or it is closed; what the group may not do the topic itself says.
             taken = []
         if not taken:
             self._without_retries[group] = now + AGE_S_MAX
