@@ -50,6 +50,9 @@ APPLIED_KEY = "ledgermqApplied"
 _DEPTH_MAX = 64
 """Levels of a document; RocketMQ's tables have four."""
 
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""A half of a character by its number; with another one behind it it may be a whole."""
+
 DOCUMENT_SIZE_MAX = 1024 * 1024 * 1024
 """Bytes: a million topics are a quarter of it."""
 
@@ -159,6 +162,8 @@ def _decoded(data: bytes, file: str) -> tuple[dict[str, object], bool]:
         document, plain = _parsed_as_fastjson(data, file), False
     if document is None:
         return {}, plain
+    if _HALF.search(data) is not None:
+        document = _with_whole_characters(document)
     if not isinstance(document, dict):
         raise CorruptLogError(
             "not a JSON object", file=file, offset=0, field="text", found=type(document).__name__
@@ -168,6 +173,19 @@ def _decoded(data: bytes, file: str) -> tuple[dict[str, object], bool]:
             "JSON is nested too deep", file=file, offset=0, field="text", limit=_DEPTH_MAX
         )
     return document, plain
+
+
+def _with_whole_characters(value: object) -> object:
+    """``value`` with a question mark for each half of a character, as Java writes such a text."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_with_whole_characters(one) for one in value]
+    if isinstance(value, dict):
+        return {
+            _with_whole_characters(key): _with_whole_characters(one) for key, one in value.items()
+        }
+    return value
 
 
 def is_plain(data: bytes) -> bool:

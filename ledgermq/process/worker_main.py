@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable
 from typing import Protocol
 
@@ -58,10 +59,22 @@ def run_worker(
             sleep_max_ms=sleep_max_ms(settings),
         )
         worker.finish()
-    except LogDamagedError as error:
+    except BaseException as error:
+        _forget_variables(error)
+        if not isinstance(error, LogDamagedError):
+            raise
         logger.error("%s", error)
         return EXIT_REOPEN
     finally:
         worker.close()
         environment.leave()
     return EXIT_STOPPED
+
+
+def _forget_variables(error: BaseException | None) -> None:
+    """Let go what the functions had that ``error`` came through: a record of a ring that is not
+    taken whole keeps its memory from being unmapped, and the worker from closing.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -87,6 +87,7 @@ _PAGE_ROLES = {
 class RaftWorker:
     """Carries events from the page, the writer and the peers into the core, and its effects out."""
 
+    stop = StopFlag()  # The process's, where there is one.
     # Any: others wait for what it does.
     hears_bells: Final = None
     zmq_uses: Final = None
@@ -588,6 +589,7 @@ class RaftWorker:
             when_there_is_space(
                 partial(self._term_file.persist, effects.persist),
                 lambda: self._page.give_sign(Role.RAFT, self._environment.clock.monotonic_ns()),
+                self.stop,
             )
             self._counters[RaftCounter.ELECTIONS] += 1
         self._direct_writer(effects)
@@ -772,7 +774,9 @@ def run(settings: Settings, stop: StopFlag) -> int:
     def make(environment: Surroundings) -> RaftWorker:
         is_alone = not has_others(settings)
         term_file = TermFile(paths.term, paths.current_term, is_alone=is_alone)
-        return RaftWorker(environment, term_file, _peers_of(environment))
+        worker = RaftWorker(environment, term_file, _peers_of(environment))
+        worker.stop = stop
+        return worker
 
     try:
         return run_worker(Role.RAFT, settings, stop, make)

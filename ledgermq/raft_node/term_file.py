@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ledgermq.ipc.loop import StopFlag
 from ledgermq.model.errors import CorruptLogError, DiskFullError, StorageError
 from ledgermq.model.events import Event
 from ledgermq.model.ids import Term
@@ -211,13 +212,16 @@ class TermFile:
         return HardState(current.term, current.vote)
 
 
-def when_there_is_space(persist: Callable[[], None], sign_of_life: Callable[[], None]) -> None:
+def when_there_is_space(
+    persist: Callable[[], None], sign_of_life: Callable[[], None], stop: StopFlag
+) -> None:
     """Call ``persist``, again and again while the disk has no space for it.
 
     A node that cannot note its vote gives none; the others go on without it meanwhile.
 
     Raises:
-        StorageError: there was no space for so long that somebody has to look.
+        StorageError: there was no space for so long that somebody has to look, or the process was
+            told to stop before there was.
     """
     for attempt in range(TRIES):
         try:
@@ -230,6 +234,8 @@ def when_there_is_space(persist: Callable[[], None], sign_of_life: Callable[[], 
                     error,
                     extra={"event": Event.DISK_FULL},
                 )
+            if stop.reason:
+                raise
         sign_of_life()
         time.sleep(RETRY_S)
     persist()

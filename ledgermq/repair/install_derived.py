@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import Position
@@ -28,6 +30,7 @@ from ledgermq.store.queues.queue_ends import QueueEnds
 from ledgermq.store.store_directory import StoreDirectory
 
 NAME = "derived.json"
+_QUEUES = ("consumequeue", BATCH_FOLDER)
 _VERSION = 1
 
 
@@ -97,7 +100,7 @@ def read_staged(folder: Path) -> StagedDerived | None:
 
 def queue_paths(folder: Path) -> list[Path]:
     """The files of all queues in ``folder``."""
-    return list(queue_files(folder / "consumequeue"))
+    return [path for name in _QUEUES for path in queue_files(folder / name)]
 
 
 def message_crc(reader: LogReader, position: int) -> int:
@@ -136,7 +139,7 @@ def install_derived(directory: StoreDirectory, folder: Path) -> tuple[StagedDeri
     if has_tag_items(folder, directory.log_family):
         keep_tags(directory.root)
     _let_nobody_else_in(folder)
-    _make_durable(folder, staged, ends, log_start=log_start)
+    _make_durable(folder, staged, ends, log_start=log_start, batches_of=root)
     aside = put_in_place(root, folder)
     delete_folder(folder)
     return staged, list(aside)
@@ -170,19 +173,31 @@ def _check_log(reader: LogReader, staged: StagedDerived) -> None:
 
 
 def _let_nobody_else_in(folder: Path) -> None:
-    """Workers of Spark make files as their hosts do; in a store they are the node's alone."""
+    """Workers of Spark make files as their hosts do; in a store they are the node's alone.
+
+    Raises:
+        CorruptLogError: there is a link, by which something elsewhere would be closed, or kept.
+    """
     for path in (folder, *folder.rglob("*")):
-        mode = path.stat().st_mode
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            raise CorruptLogError("derived files have a link among them", file=str(path))
         if mode & 0o077:
             path.chmod(mode & 0o700)
 
 
 def _make_durable(
-    folder: Path, staged: StagedDerived, ends: QueueEnds | None, *, log_start: int
+    folder: Path,
+    staged: StagedDerived,
+    ends: QueueEnds | None,
+    *,
+    log_start: int,
+    batches_of: Path,
 ) -> None:
     """Open the files as a dispatcher does, sync them, and write the checkpoints beside them.
 
-    Queues that the log has no message of any more are added, as far as ``ends`` knows them.
+    Queues that the log has no message of any more are added, as far as ``ends`` knows them. Which
+    ones are of batches the store ``batches_of`` says.
     """
     section = StoreSection(
         path_root_dir=folder,
@@ -191,7 +206,7 @@ def _make_durable(
         max_index_num=staged.index_items,
         message_index_enable=staged.hash_slots is not None,
     )
-    files = load_derived_files(section, published=None)
+    files = load_derived_files(section, published=None, batches_of=batches_of)
     queues, index = files.queues, files.index
     index_end = -1 if index is None else index.end_position
     found = (queues.all_units, len(queue_paths(folder)), index_end)
@@ -213,8 +228,9 @@ def _make_durable(
         truncated=0,
     )
     try:
-        for place, names, _ in os.walk(folder / "consumequeue"):
-            queues.dirty_directories.update([place, *(f"{place}/{name}" for name in names)])
+        for queues_folder in _QUEUES:
+            for place, names, _ in os.walk(folder / queues_folder):
+                queues.dirty_directories.update([place, *(f"{place}/{name}" for name in names)])
         queues.dirty_directories.add(str(folder))
         queues.dirty_files.update(map(str, queue_paths(folder)))
         if index is not None:

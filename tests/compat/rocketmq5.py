@@ -27,21 +27,27 @@ def fetch() -> None:
         NotToBeHadError: they are not there, and cannot be fetched.
     """
     need("java", "mvn")
-    if not any(LIBRARIES.glob("rocketmq-namesrv-*")):
+    if not any(LIBRARIES.glob("rocketmq-proxy-*")):
         words = ["-q", "-B", "-f", str(CLIENTS / "java5broker" / "pom.xml")]
         words += ["dependency:copy-dependencies", f"-DoutputDirectory={LIBRARIES}"]
         make_with(["mvn", *words], CLIENTS)
 
 
-def begun(program: str, home: Path, rows: Mapping[str, object]) -> subprocess.Popen[bytes]:
-    """A program of RocketMQ's with the settings ``rows``, which are written into ``home``."""
+def begun(
+    program: str, home: Path, rows: Mapping[str, object], *words: str
+) -> subprocess.Popen[bytes]:
+    """A program of RocketMQ's with the settings ``rows``, which are written into ``home``.
+
+    Args:
+        words: of its command, in the place of those that name the settings.
+    """
     conf = home / "broker.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
     opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPEN]
     with (home / _SAID).open("wb") as output:
         return subprocess.Popen(
             ["java", "-Xmx512m", f"-Duser.home={home}", *opened, "-cp", f"{LIBRARIES}/*",
-             program, "-c", str(conf)],
+             program, *(words or ("-c", str(conf)))],
             env={**os.environ, "ROCKETMQ_HOME": str(home)}, stdout=output, stderr=output,
         )  # fmt: skip
 

@@ -191,3 +191,11 @@ def test_damage_without_a_readable_backup_is_an_error(
         choose_document(primary, backup, file="topics.json")
 
     assert caught.value.details["file"] == file
+
+
+@pytest.mark.parametrize("quotes", ['"', "'"])
+def test_half_a_character_is_a_question_mark_as_java_writes_it(quotes: str) -> None:
+    text = r'{"a\ud800": ["x\uDC00y", "\ud83d\ude00", "\\ud800", {"\udfff": 1}]}'
+    found = decode_document(text.replace('"', quotes).encode())
+
+    assert found == {"a?": ["x?y", "\U0001f600", "\\ud800", {"?": 1}]}

@@ -172,9 +172,16 @@ def test_a_producer_cancels_timers_of_its_topics_and_sees_no_others(guarded: Gua
             assert theirs.timers().timers == []
         with connect_broker(mine, name="orders", timeout_s=PATIENCE_S) as own:
             assert [row.unique_id for row in own.timers().timers] == [timer.unique_id]
-        producer.cancel(timer.unique_id)
+        with sender(other) as another:
+            same = another.send(
+                "theirs", b"of the same id", delay=3_600_000, unique_id=timer.unique_id
+            ).result()
+            producer.cancel(timer.unique_id)
+            others = refusal(lambda: producer.cancel(timer.unique_id))
+            another.cancel(same.unique_id)
         again = refusal(lambda: producer.cancel(timer.unique_id))
 
+    assert isinstance(others, NoPermissionError) and "theirs" in str(others)
     assert isinstance(foreign, NoPermissionError) and "theirs" in str(foreign)
     assert isinstance(refused, NoPermissionError) and "mine" in str(refused)
     assert isinstance(again, MessageIllegalError)

@@ -198,6 +198,28 @@ def test_a_message_that_is_in_one_record_with_others_is_not_deleted_of_pieces(
     assert "1 messages would be deleted" in capsys.readouterr().out
 
 
+def test_a_record_of_several_goes_as_a_whole_where_that_is_said_and_verify_proves_it(
+    cold: ColdBatches, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "pieces"
+    shutil.copytree(cold.place, place)
+    alone, among = cold.alone_and_among()
+    words = ["--from", str(place), "--with-batch", "--yes", "--reason", "case 19"]
+
+    assert main(["piece", "delete", TOPIC, "0", str(alone), *words]) == 0
+    assert main(["piece", "verify", str(place)]) == 0
+    capsys.readouterr()
+    assert main(["piece", "delete", TOPIC, "0", str(among), *words]) == 0
+    assert "1 records are in no piece any more" in capsys.readouterr().out
+    left = {one.queue_offset for one in rows_of(PieceSource(str(place)))}
+    gone = sorted({one.queue_offset for one in cold.stored} - left)
+    assert {alone, among} <= set(gone)
+    several = [offset for offset in gone if offset != alone]
+    assert 1 < len(several) <= 5
+    assert several == list(range(several[0], several[-1] + 1))
+    assert main(["piece", "verify", str(place)]) == 0
+
+
 def test_spark_reads_pieces_and_the_log_behind_them_message_by_message(cold: ColdBatches) -> None:
     place = str(cold.place)
 

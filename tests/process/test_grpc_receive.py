@@ -108,12 +108,14 @@ def test_a_filter_leaves_out_what_other_consumers_are_for(topic: str, client: St
 
 def ask(topic: str, group: str = "g", **fields: Any) -> Any:
     """A request for messages."""
-    given = {"invisible_duration": {"seconds": 60}, "long_polling_timeout": {"nanos": 1}, **fields}
+    given = {
+        "invisible_duration": {"seconds": 60}, "long_polling_timeout": {"nanos": 1},
+        "batch_size": 16, **fields,
+    }  # fmt: skip
     return make(
         "ReceiveMessageRequest",
         group={"name": group},
         message_queue={"topic": {"name": topic}},
-        batch_size=16,
         **given,
     )
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from ledgermq.cli.main import main
 from ledgermq.client import Consumer
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.formats.index_file import IndexLayout
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.pipeline.jobs.job_session import Job
@@ -20,6 +21,8 @@ from ledgermq.repair.check.check_store import CheckOptions, check_store
 from ledgermq.store.store_directory import open_directory
 from tests.format.test_dispatch_golden import SIZES as GOLDEN_SIZES
 from tests.format.test_dispatch_golden import folder_content
+from tests.process.batch_store import TOPIC as BATCH_TOPIC
+from tests.process.batch_store import write_batch_store
 from tests.process.conftest import nodes_made, wait_until
 from tests.process.group_nodes import SIZES as NODE_SIZES
 from tests.process.group_nodes import TOPIC
@@ -122,6 +125,34 @@ def test_what_is_installed_is_what_our_dispatcher_builds(
     if kind != "renumbered":
         options = CheckOptions(index_layout=IndexLayout(slots=5, items=4))
         assert check_store(store, options).findings == []
+
+
+@pytest.mark.parametrize("file_size", [None, 46 * 64])
+def test_queues_of_batches_are_those_of_our_dispatcher(
+    spark: SparkSession, tmp_path: Path, capsys: Any, file_size: int | None
+) -> None:
+    """Records of several messages and single ones, in files of the size that there were."""
+    store = tmp_path / "store"
+    store.mkdir()
+    write_batch_store(store, records=400, body=300)
+    if file_size is not None:
+        folder = store / BATCH_FOLDER / BATCH_TOPIC / "0"
+        folder.mkdir(parents=True)
+        (folder / f"{0:020d}").write_bytes(bytes(file_size))
+    run(capsys, "store", "rebuild", store, *size_options(SIZES))
+    expected = [*derived(store), folder_content(store / BATCH_FOLDER)]
+    checkpoints = [
+        (store / name).read_bytes() for name in ("checkpoint", "ledgermq/dispatch-checkpoint")
+    ]
+    built = run(capsys, "spark", "rebuild", store, *size_options(SIZES))
+    installed = run(capsys, "store", "install-derived", store)
+
+    assert [*derived(store), folder_content(store / BATCH_FOLDER)] == expected
+    assert [
+        (store / name).read_bytes() for name in ("checkpoint", "ledgermq/dispatch-checkpoint")
+    ] == checkpoints
+    assert (built["ordered"], len(expected[2])) == (1, 1 if file_size is None else 7)
+    assert folder_content(Path(installed["aside"][-1])) == expected[2]
 
 
 @pytest.mark.long

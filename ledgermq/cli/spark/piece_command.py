@@ -158,6 +158,11 @@ def _add_delete(
     delete.add_argument("offset", metavar="OFFSET", type=int, nargs="?")
     delete.add_argument("--from", dest="place", required=True, metavar="PLACE", help=PLACE)
     delete.add_argument("--key", metavar="KEY", help="with this key, or this id of their client's")
+    delete.add_argument(
+        "--with-batch",
+        action="store_true",
+        help="where it is in one record with others, as a batch of RocketMQ 5: all of these go",
+    )
     delete.add_argument("--reason", default="", metavar="TEXT", help="for the note")
     delete.add_argument(
         "--dry-run", action="store_true", help="tell how many would go, and change nothing"

@@ -42,15 +42,16 @@ def delete_messages(arguments: argparse.Namespace) -> int:
     wanted = sum(len(one.thinned[topic]) for one in found)
     left = len(positions) - wanted
     document: dict[str, object] = {"deleted": wanted, "left": left}
+    kind = "records" if arguments.with_batch else "messages"
     stays = (
         f"; {left} in pieces that stay as they are until more of the log is sealed: run it again"
         if left
         else ""
     )
     if arguments.dry_run or not wanted:
-        tell(arguments, document, f"{wanted} messages would be deleted{stays}")
+        tell(arguments, document, f"{wanted} {kind} would be deleted{stays}")
         return 1 if left else 0
-    confirm(arguments, f"delete {wanted} messages of {topic} from {len(found)} pieces")
+    confirm(arguments, f"delete {wanted} {kind} of {topic} from {len(found)} pieces")
     with ProgressLine("MiB of pieces looked through") as line:
         done = drop(
             place,
@@ -63,7 +64,7 @@ def delete_messages(arguments: argparse.Namespace) -> int:
     tell(
         arguments,
         {**document, "deleted": done.records[topic], "notes": notes},
-        f"{place.as_text()}: {done.records[topic]} messages are in no piece any more; noted in"
+        f"{place.as_text()}: {done.records[topic]} {kind} are in no piece any more; noted in"
         f" {', '.join(names) or 'nothing, for nothing is left of the pieces'}{stays}",
     )
     return 1 if left else 0
@@ -79,7 +80,7 @@ def _positions(queues: ColdQueues, arguments: argparse.Namespace) -> Iterator[in
     if arguments.key is not None:
         found = {one.position: one for one in queues.with_key(topic, arguments.key)}
         for position, one in found.items():
-            _refuse_several(topic, one)
+            _check_alone(one, arguments)
             yield position
         return
     queue, offset = arguments.queue, arguments.offset
@@ -90,22 +91,24 @@ def _positions(queues: ColdQueues, arguments: argparse.Namespace) -> Iterator[in
         )
     whole = queues.at(record.position)
     assert whole is not None, record.position
-    _refuse_several(topic, whole)
+    _check_alone(whole, arguments)
     yield record.position
 
 
-def _refuse_several(topic: str, found: PieceRecord) -> None:
-    """Refuse to delete a record with more messages than the one that was named.
+def _check_alone(found: PieceRecord, arguments: argparse.Namespace) -> None:
+    """Refuse to delete a record with more messages than the one that was named, unless all of them
+    are to go.
 
     Raises:
         ConfigError: it has several; says which.
     """
     record = memoryview(found.record)
     base, messages = numbers_in(record)
-    if is_batch(record) and messages > 1:
+    if is_batch(record) and messages > 1 and not arguments.with_batch:
         raise ConfigError(
-            "the message is in one record with others, and pieces lose whole records alone",
-            topic=topic,
+            "the message is in one record with others, and pieces lose whole records alone:"
+            " --with-batch deletes all of them",
+            topic=arguments.topic,
             queue=queue_of(record)[1],
             first=base,
             messages=messages,

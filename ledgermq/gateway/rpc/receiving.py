@@ -3,6 +3,9 @@
 The groups of these consumers are share groups; handles are the broker's, which no member, no port
 and no process has to remember. A client that takes messages and leaves it to the node to keep them
 from others is looked after while it is heard: its deliveries are extended.
+
+What waits in a group's retry topic, as what RocketMQ's POP had handed out before a move, comes
+before what is new: these clients know of no such topic.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ledgermq.client.core.questions import ask
@@ -21,12 +24,17 @@ from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Request, Result, Steps
 from ledgermq.formats.records.delayed_message import DELIVER_AT
 from ledgermq.formats.records.priority import priority_of
-from ledgermq.formats.records.properties import DELAY, MESSAGE_GROUP, TRANSACTION_PREPARED
+from ledgermq.formats.records.properties import (
+    DELAY,
+    MESSAGE_GROUP,
+    RETRY_TOPIC,
+    TRANSACTION_PREPARED,
+)
 from ledgermq.gateway.rpc.callers import RpcCaller
 from ledgermq.gateway.rpc.clients import RpcClients
 from ledgermq.gateway.rpc.definition import FilterType, MessageType, RpcCode, make
 from ledgermq.gateway.rpc.given_messages import AnswerBytes, given_message
-from ledgermq.gateway.rpc.node_link import NodeLink
+from ledgermq.gateway.rpc.node_link import AGE_S_MAX, NAMES_KNOWN_MAX, NodeLink
 from ledgermq.gateway.rpc.sent_messages import check_topic_name
 from ledgermq.gateway.rpc.statuses import (
     RpcRefusedError,
@@ -38,9 +46,17 @@ from ledgermq.gateway.rpc.statuses import (
     timestamp_of,
 )
 from ledgermq.hosts.host_name import host_and_port
-from ledgermq.model.errors import BodyUnreadableError, BusyError, ConfigError, LedgerError
+from ledgermq.model.errors import (
+    BodyUnreadableError,
+    BusyError,
+    ConfigError,
+    LedgerError,
+    NoPermissionError,
+    TopicUnknownError,
+)
 from ledgermq.model.limits import GROUP_SIZE_MAX, TOPIC_NAME
 from ledgermq.model.message_filter import ALL_TAGS, SQL_MARK
+from ledgermq.model.names.group_topics import RETRY_PREFIX, retry_topic
 from ledgermq.model.rights import Right
 from ledgermq.verbs.shares import (
     ATTEMPT,
@@ -101,6 +117,8 @@ class RpcReceives:
         self._clients = clients
         self._renewed: OrderedDict[Key, _Renewed] = OrderedDict()
         self._renew_at = 0.0
+        self._without_retries: OrderedDict[str, float] = OrderedDict()
+        """Groups in whose retry topic nothing waited, and until when that is believed."""
         self._making = asyncio.Lock()
         self._background: set[asyncio.Task[object]] = set()
 
@@ -136,7 +154,11 @@ class RpcReceives:
         )
         attempt = request.attempt_id
         more = {ATTEMPT: attempt} if 0 < len(attempt) <= ATTEMPT_SIZE_MAX else {}
-        taken = await self._take(caller, verb, more)
+        taken = await self._take_retries(caller, verb)
+        if taken:
+            topic = retry_topic(group)
+        else:
+            taken = await self._take(caller, verb, more)
         given = 0
         try:
             if taken:
@@ -267,6 +289,24 @@ class RpcReceives:
             raise
         except ConfigError as error:
             raise RpcRefusedError(RpcCode.UNSUPPORTED, error.message, **error.details) from error
+
+    async def _take_retries(self, caller: RpcCaller, verb: ReceiveShared) -> list[SharedMessage]:
+        """What waits in the group's retry topic; its filter has chosen these messages before."""
+        group, now = verb.group, time.monotonic()
+        if now < self._without_retries.get(group, 0.0):
+            return []
+        waiting = replace(verb, topic=retry_topic(group), wait_ms=0, filter=ALL_TAGS)
+        try:
+            taken = await self._take(caller, waiting, {})
+        except (TopicUnknownError, NoPermissionError):
+            # There is none, or it is closed; what the group may not do the topic itself says.
+            taken = []
+        if not taken:
+            self._without_retries[group] = now + AGE_S_MAX
+            self._without_retries.move_to_end(group)
+            while len(self._without_retries) > NAMES_KNOWN_MAX:
+                self._without_retries.popitem(last=False)
+        return taken
 
     async def _return_taken(
         self, caller: RpcCaller, group: str, taking: asyncio.Task[list[SharedMessage]]
@@ -440,15 +480,16 @@ def _status_of(row: SettledHandle) -> Any:
 
 
 def _message(stored: ReceivedMessage, taken: SharedMessage) -> Any:
-    """A message as a consumer gets it."""
+    """A message as a consumer gets it: of the topic that it was sent to."""
     properties = stored.properties
+    is_retry = stored.topic.startswith(RETRY_PREFIX)
     try:
         body = stored.body
     except BodyUnreadableError:
         # As it is stored: the message would come again and again, and those beside it.
         body = bytes(stored.stored_body)
     message = given_message(
-        stored.topic,
+        properties.get(RETRY_TOPIC, stored.topic) if is_retry else stored.topic,
         body,
         properties,
         tag=stored.tag,
@@ -464,7 +505,7 @@ def _message(stored: ReceivedMessage, taken: SharedMessage) -> Any:
     system.store_host = host_and_port(*stored.store_host)
     system.receipt_handle = taken.handle
     system.queue_id, system.queue_offset = taken.queue, taken.offset
-    system.delivery_attempt = taken.delivery
+    system.delivery_attempt = taken.delivery + (stored.reconsume_times if is_retry else 0)
     left_ms = max(0, taken.until - time.time_ns() // 1_000_000)
     kept = duration_of(left_ms)
     system.invisible_duration.seconds = kept["seconds"]

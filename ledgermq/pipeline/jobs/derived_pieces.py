@@ -2,13 +2,15 @@
 
 Queue offsets say where units belong, so tasks write them into the same files side by side, without
 a shuffle; no two write the same bytes, and a task that is run again writes what it wrote before.
-Where RocketMQ's rule is another one (numbers that repeat or leave some out), a task tells so, and
-the queue is built in the order of the log (``blocks_of``, ``append_queue``).
+Where RocketMQ's rule is another one (numbers that repeat or leave some out, and all queues of
+batches), a task tells so, and the queue is built in the order of the log (``blocks_of``,
+``append_queue``).
 
 Files below the folder that is being built:
 
-    consumequeue/TOPIC/QUEUE/  queue files
-    keys/NUMBER                keys of the part NUMBER, see ``KEY``; gone when the index is built
+    consumequeue/TOPIC/QUEUE/       queue files
+    batchconsumequeue/TOPIC/QUEUE/  those of queues of batches
+    keys/NUMBER                     keys of the part NUMBER (``KEY``); gone when the index is built
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.formats.arrays import UNIT
+from ledgermq.formats.arrays import BATCH_UNIT, UNIT
+from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.errors import CorruptLogError
@@ -100,6 +103,13 @@ QueueName = tuple[bytes, int]
 Integers = npt.NDArray[np.int64]
 
 
+class BatchQueues(NamedTuple):
+    """Topics whose queues are of batches, and the size of their files (``QueueFiles``)."""
+
+    topics: frozenset[str] = frozenset()
+    file_size: int | None = None
+
+
 @dataclass(frozen=True)
 class PieceTask:
     """One part of the log of ``root``, and the folder in which is built."""
@@ -110,6 +120,7 @@ class PieceTask:
     self_id: str | None
     staging: Path
     queue_file_size: int
+    batches: BatchQueues
     delays_ms: tuple[int, ...]
     with_keys: bool
     with_tags: bool
@@ -120,7 +131,8 @@ class QueueRun(NamedTuple):
 
     Attributes:
         first, end: queue offsets, half-open.
-        is_whole: each number comes once, in order; else nothing of it counts as written.
+        is_whole: each number comes once, in order, and it is no queue of batches; else nothing
+            of it counts as written.
         log_end: position behind the last message.
     """
 
@@ -172,10 +184,10 @@ def dispatch_piece(task: PieceTask) -> Piece:
             skipped += portion.malformed
             for block in portions.blocks(portion):
                 if is_file_name(block.topic):
-                    units += len(block.units)
+                    units += block.messages
                     queues.put(block)
                 else:
-                    skipped += len(block.units)
+                    skipped += block.messages
             tables = portions.tables
             last = int(tables.positions[portion.rows.stop - 1])
             row = tables.last_unit_row(portion)
@@ -236,16 +248,25 @@ def blocks_of(
 
 
 class OrderedQueue(NamedTuple):
-    """A queue that was built in the order of the log; ``gaps`` as in ``QueueFiles``."""
+    """A queue that was built in the order of the log.
+
+    Attributes:
+        units: up to its end, as ``QueueFiles.all_units`` counts them; ``gaps`` as there.
+    """
 
     queue: QueueName
-    end: int
+    units: int
     log_end: int
     gaps: int
 
 
 def append_queue(
-    queue: QueueName, blocks: Iterable[OrderedBlock], *, staging: Path, file_size: int
+    queue: QueueName,
+    blocks: Iterable[OrderedBlock],
+    *,
+    staging: Path,
+    file_size: int,
+    batches: BatchQueues,
 ) -> OrderedQueue:
     """Build one queue as the dispatcher does, message by message where it must be.
 
@@ -253,21 +274,32 @@ def append_queue(
         StorageError: a file cannot be written.
     """
     topic = os.fsdecode(queue[0])
+    is_of_batches = topic in batches.topics
+    place = Path(BATCH_FOLDER if is_of_batches else "consumequeue", topic, str(queue[1]))
     private = staging / f"ordered-{uuid.uuid4().hex}"
-    target = staging / "consumequeue" / topic / str(queue[1])
-    files = QueueFiles(private / "consumequeue", file_size=file_size, aside=private)
+    target = staging / place
+    files = QueueFiles(
+        private / "consumequeue",
+        file_size=file_size,
+        aside=private,
+        batch_topics=batches.topics,
+        batch_file_size=batches.file_size,
+    )
     try:
         for block in sorted(blocks):
+            if is_of_batches:
+                files.append_batches(*queue, np.frombuffer(block.units, BATCH_UNIT))
+                continue
             offsets = np.frombuffer(block.queue_offsets, "<i8").astype(np.int64)
             files.append(*queue, offsets, np.frombuffer(block.units, UNIT))
-        ordered = OrderedQueue(queue, files.end_of(*queue), files.log_end, files.gaps)
+        ordered = OrderedQueue(queue, files.all_units, files.log_end, files.gaps)
     finally:
         files.close()
     try:
         if target.exists():
             shutil.rmtree(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        (private / "consumequeue" / topic / str(queue[1])).rename(target)
+        (private / place).rename(target)
         shutil.rmtree(private)
     except OSError as error:
         raise storage_error("queue not put in place", error, file=str(target)) from error
@@ -284,6 +316,7 @@ class _Portions:
         self.reached = task.split.first
         self._reader = LogReader(open_directory(task.root, self_id=task.self_id))
         self._split = task.split
+        self._batch_topics = frozenset(map(os.fsencode, task.batches.topics))
         self._span = memoryview(b"")
 
     def __iter__(self) -> Iterator[Portion]:
@@ -310,7 +343,7 @@ class _Portions:
             is_full = status == status.FULL
 
     def blocks(self, portion: Portion) -> Iterator[QueueBlock]:
-        return self.tables.blocks(self._span, portion)
+        return self.tables.blocks(self._span, portion, self._batch_topics)
 
     def close(self) -> None:
         self._span = memoryview(b"")
@@ -333,6 +366,7 @@ class _QueueParts:
         offsets = block.queue_offsets
         first, end = int(offsets[0]), int(offsets[-1]) + 1
         is_whole = end - first == len(offsets) and bool((np.diff(offsets) == 1).all())
+        is_whole = is_whole and not block.is_of_batches
         log_end = int(block.units["position"][-1]) + int(block.units["size"][-1])
         run = self._runs.get(name)
         if run is not None:

@@ -28,6 +28,7 @@ from ledgermq.model.delay_levels import delay_levels_ms
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.pipeline.jobs.derived_pieces import (
     KEY,
+    BatchQueues,
     OrderedQueue,
     Piece,
     PieceTask,
@@ -56,7 +57,7 @@ from ledgermq.store.index.tag_items import has_tag_items
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_end import PREFILL_SIZE
-from ledgermq.store.queues.queue_files import FILE_SIZE
+from ledgermq.store.queues.queue_files import FILE_SIZE, found_batch_file_size
 from ledgermq.store.store_directory import StoreDirectory
 
 KEYS_AT_ONCE = 1 << 20
@@ -67,7 +68,8 @@ class RebuiltByJob(NamedTuple):
     """What was built, and by how many tasks.
 
     Attributes:
-        ordered: queues whose numbers repeat or leave some out, built in the order of the log.
+        ordered: queues whose numbers repeat or leave some out, and those of batches, built in the
+            order of the log.
     """
 
     staged: StagedDerived
@@ -88,18 +90,12 @@ def rebuild(
         split_bytes: of the log, for one task.
 
     Raises:
-        ConfigError: ``staging`` has something else in it, or topics have queues of batches.
+        ConfigError: ``staging`` has something else in it.
         CorruptLogError: the log is damaged.
         StorageError: something cannot be read or written.
         JobFailedError: Spark gave up.
     """
-    of_batches = sorted(batch_topics(directory.root))
-    if of_batches:
-        raise ConfigError(
-            "topics with RocketMQ's queues of batches are not built by Spark: ledgermq store"
-            " rebuild builds them",
-            topics=of_batches[:3],
-        )
+    batches = BatchQueues(batch_topics(directory.root), found_batch_file_size(directory.root))
     _begin(staging)
     reader = LogReader(directory)
     try:
@@ -116,6 +112,7 @@ def rebuild(
                 self_id=directory.self_id,
                 staging=staging,
                 queue_file_size=queue_file_size,
+                batches=batches,
                 delays_ms=delay_levels_ms(section.message_delay_level),
                 with_keys=section.message_index_enable,
                 with_tags=with_tags,
@@ -141,7 +138,7 @@ def rebuild(
             units=sum(piece.units for piece in pieces),
             keys=sum(piece.keys for piece in pieces),
             skipped=sum(piece.skipped for piece in pieces),
-            ends=sum(run.end for run in regular) + sum(queue.end for queue in ordered),
+            ends=sum(run.end for run in regular) + sum(queue.units for queue in ordered),
             queue_files=len(queue_paths(staging)),
             index_end=max((piece.last_key for piece in pieces), default=(-1, 0))[0],
             store_timestamp=max((piece.unit_time for piece in pieces), default=(-1, 0))[1],
@@ -204,10 +201,12 @@ def _build_ordered(
 ) -> list[OrderedQueue]:
     if not names:
         return []
-    staging, size = tasks[0].staging, tasks[0].queue_file_size
+    task = tasks[0]
     blocks = job.pieces(tasks).flatMap(partial(_blocks, names))
     count = min(len(names), len(tasks))
-    append = partial(_append, staging=staging, file_size=size)
+    append = partial(
+        _append, staging=task.staging, file_size=task.queue_file_size, batches=task.batches
+    )
     return job.collected(blocks.groupByKey(count).map(append), count)
 
 
@@ -215,9 +214,11 @@ def _blocks(names: frozenset[QueueName], task: PieceTask) -> list[tuple[QueueNam
     return list(blocks_of(task, names))
 
 
-def _append(queue, *, staging: Path, file_size: int) -> OrderedQueue:  # type: ignore[no-untyped-def]
+def _append(  # type: ignore[no-untyped-def]
+    queue, *, staging: Path, file_size: int, batches: BatchQueues
+) -> OrderedQueue:
     name, blocks = queue
-    return append_queue(name, blocks, staging=staging, file_size=file_size)
+    return append_queue(name, blocks, staging=staging, file_size=file_size, batches=batches)
 
 
 def _prefill(staging: Path, run: QueueRun, file_size: int) -> None:

@@ -214,6 +214,7 @@ WATCH_EVERY_NS = 100_000_000
 class WitnessWorker:
     """Carries messages of the peers into the core, and what it has to say out."""
 
+    stop = StopFlag()  # The process's, where there is one.
     # Any: others wait for what it does.
     hears_bells: Final = None
     zmq_uses: Final = None
@@ -333,6 +334,7 @@ class WitnessWorker:
             when_there_is_space(
                 partial(self._file.persist, effects.persist),
                 lambda: self._page.give_sign(Role.RAFT, time.monotonic_ns()),
+                self.stop,
             )
             self._counters[RaftCounter.COMMITS] += 1
         for peer, message in effects.send:
@@ -365,6 +367,8 @@ def run(settings: Settings, stop: StopFlag) -> int:
 
     def make(environment: Surroundings) -> WitnessWorker:
         file = WitnessFile(paths.witness)
-        return WitnessWorker(environment, file, PeerGroup.of(settings, environment.context))
+        worker = WitnessWorker(environment, file, PeerGroup.of(settings, environment.context))
+        worker.stop = stop
+        return worker
 
     return run_worker(Role.RAFT, settings, stop, make)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 from io import FileIO
 from pathlib import Path
 
+from ledgermq.formats.config_json import DOCUMENT_SIZE_MAX
 from ledgermq.model.errors import StorageError
 from ledgermq.store.files.descriptor_cache import with_descriptors
 from ledgermq.store.files.disk_space import storage_error, with_reserve
 from ledgermq.store.files.disk_sync import sync_directory, sync_file
+
+_AT_ONCE = os.O_CLOEXEC | os.O_NONBLOCK
 
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
 """A link in the place of a file that is about to be made is somebody else's: an error."""
@@ -19,10 +23,10 @@ def read_file(path: Path) -> bytes | None:
     """The file's content; None when there is no such file.
 
     Raises:
-        StorageError: the operating system refused.
+        StorageError: the operating system refused, it is no plain file, or larger than any of ours.
     """
     try:
-        return with_descriptors(path.read_bytes)
+        return with_descriptors(lambda: _content(path))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -84,6 +88,22 @@ def write_all(fd: int, content: bytes | memoryview) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(fd, rest) :]
+
+
+def _content(path: Path) -> bytes:
+    # A pipe in the file's place would be waited for, for ever.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise StorageError("file not read", file=str(path), reason="it is no plain file")
+        if found.st_size > DOCUMENT_SIZE_MAX:
+            raise StorageError(
+                "file not read: it is larger than any of its kind",
+                file=str(path),
+                bytes=found.st_size,
+                limit=DOCUMENT_SIZE_MAX,
+            )
+        return file.read()
 
 
 def _private(name: str, flags: int) -> int:

@@ -10,12 +10,16 @@ from pathlib import Path
 from ledgermq.formats.batch_unit import BATCH_FOLDER, OF_BATCHES, QUEUE_TYPE
 from ledgermq.formats.config_json import decode_document
 from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.store.files.file_names import queue_files
 from ledgermq.store.files.small_file import read_file
 
 
 def batch_topics(root: Path) -> frozenset[str]:
     """The topics of the store in ``root`` that have queues of batches, or are to have some.
+
+    A name that no folder can have is none of them, whatever the table says: folders are looked for,
+    made and moved by these names.
 
     Raises:
         StorageError: a file or a folder cannot be read.
@@ -37,7 +41,7 @@ def batch_topics(root: Path) -> frozenset[str]:
             continue
         rows = table if isinstance(table, dict) else {}
         found |= {topic for topic, row in rows.items() if is_of_batches(row)}
-    return frozenset(found)
+    return frozenset(filter(is_file_name, found))
 
 
 def is_of_batches(row: object) -> bool:

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import numpy as np
-
-from ledgermq.formats.batch_unit import Numbers
 from ledgermq.formats.kernels.kernel import ScanStatus
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.config.settings import StoreSection
@@ -46,7 +43,7 @@ from ledgermq.store.queues.derived_files import (
 from ledgermq.store.queues.dispatch_checkpoint import INDEX_NOT_KEPT, DispatchCheckpoint
 from ledgermq.store.queues.dispatch_tables import DispatchTables, Portion
 from ledgermq.store.queues.queue_ends import QueueEnds, ends_path, write_queue_ends
-from ledgermq.store.queues.queue_files import QueueFiles, batch_units
+from ledgermq.store.queues.queue_files import QueueFiles
 
 SYNCED_ALONE_MAX = 64
 SYNCERS = 8
@@ -374,9 +371,9 @@ class DispatchBuilder:
 
     def _put_units(self, span: memoryview, portion: Portion) -> tuple[int, int]:
         put = unnamed = start = 0
-        topics, queue_ids, ends, offsets, units = self._tables.grouped(span, portion)
+        grouped = self._tables.grouped(span, portion)
+        topics, queue_ids, ends, offsets, units = grouped
         queues = self.queues
-        batches = self._batches_of(span, portion) if queues.batch_topics else {}
         if len(topics) > 1:
             numbers = offsets.tolist()
             positions, sizes = units["position"].tolist(), units["size"].tolist()
@@ -384,9 +381,8 @@ class DispatchBuilder:
         for topic, queue_id, end in zip(topics, queue_ids, ends, strict=True):
             # With thousands of queues most have one unit: arrays would cost more than its write.
             if topic in queues.batch_topics:
-                rows = batches.setdefault((topic, queue_id), [])
-                for offset, unit in zip(offsets[start:end].tolist(), units[start:end], strict=True):
-                    rows.append((*unit.tolist(), self._time_of(portion, unit), Numbers(offset, 1)))
+                # With the records of several messages, below.
+                pass
             elif end - start == 1 < len(topics) and queues.append_next(
                 (topic, queue_id),
                 numbers[start],
@@ -399,30 +395,14 @@ class DispatchBuilder:
             else:
                 unnamed += end - start
             start = end
-        for (topic, queue_id), rows in batches.items():
-            put += queues.append_batches(topic, queue_id, batch_units(sorted(rows)))
+        batches = self._tables.batches(span, portion, grouped, queues.batch_topics)
+        for (topic, queue_id), found in batches.items():
+            put += queues.append_batches(topic, queue_id, found)
         queues.give_sign()
         row = self._tables.last_unit_row(portion)
         if row >= 0:
             self.store_timestamp = int(self._tables.store_times[row])
         return put, unnamed
-
-    def _batches_of(
-        self, span: memoryview, portion: Portion
-    ) -> dict[tuple[bytes, int], list[tuple[int, int, int, int, Numbers]]]:
-        """What ``batch_units`` wants to know of the records of several messages, by queue."""
-        found: dict[tuple[bytes, int], list[tuple[int, int, int, int, Numbers]]] = {}
-        for batch, position, size, code, time in self._tables.batch_rows(span, portion):
-            if batch.topic in self.queues.batch_topics:
-                row = (position, size, code, time, batch.numbers)
-                found.setdefault((batch.topic, batch.queue_id), []).append(row)
-        return found
-
-    def _time_of(self, portion: Portion, unit: np.void) -> int:
-        """Store time of a message of a portion."""
-        positions = self._tables.positions[portion.rows.start : portion.rows.stop]
-        row = portion.rows.start + int(np.searchsorted(positions, unit["position"]))
-        return int(self._tables.store_times[row])
 
 
 def _for_all(

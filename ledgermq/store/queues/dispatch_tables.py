@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ledgermq.formats.arrays import I64, UNIT, Units
+from ledgermq.formats.arrays import BATCH_UNIT, I64, UNIT, Units
+from ledgermq.formats.batch_unit import NOT_COMPACTED, Numbers
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import (
     NO_UNIT,
@@ -17,7 +18,7 @@ from ledgermq.formats.kernels.kernel import (
     scan_entries,
     whole_records,
 )
-from ledgermq.formats.records.inner_batch import BatchRecord, batch_in
+from ledgermq.formats.records.inner_batch import batch_in
 from ledgermq.store.index.index_files import NewKeys
 
 KEYS = 65_536
@@ -28,12 +29,26 @@ _TABLE_MIN = 64
 
 
 class QueueBlock(NamedTuple):
-    """Units of one queue, in the order of the log."""
+    """Units of one queue, in the order of the log.
+
+    Attributes:
+        queue_offsets: of each unit's message, or of its first one.
+    """
 
     topic: bytes
     queue_id: int
     queue_offsets: I64
     units: Units
+
+    @property
+    def is_of_batches(self) -> bool:
+        """Whether its units are those of a queue of batches."""
+        return self.units.dtype == BATCH_UNIT
+
+    @property
+    def messages(self) -> int:
+        """How many its units point to."""
+        return int(self.units["count"].sum()) if self.is_of_batches else len(self.units)
 
 
 class Grouped(NamedTuple):
@@ -53,13 +68,21 @@ class Grouped(NamedTuple):
 
 
 class BatchRow(NamedTuple):
-    """A record of several messages, and what a unit of it says."""
+    """What a unit of a queue of batches says of a record, in the order of its fields."""
 
-    batch: BatchRecord
     position: int
     size: int
     tags_code: int
     store_time: int
+    numbers: Numbers
+
+
+def batch_units(rows: Sequence[BatchRow]) -> Units:
+    """Units of a queue of batches, one for each of ``rows``."""
+    units = np.zeros(len(rows), BATCH_UNIT)
+    for at, (*said, numbers) in enumerate(rows):
+        units[at] = (*said, *numbers, NOT_COMPACTED, 0)
+    return units
 
 
 class Portion(NamedTuple):
@@ -165,13 +188,24 @@ class DispatchTables:
             yield Portion(range(first, last), columns, groups, malformed)
             first = last
 
-    def blocks(self, span: memoryview, portion: Portion) -> Iterator[QueueBlock]:
-        """The units of a portion, queue by queue."""
-        topics, queue_ids, ends, queue_offsets, units = self.grouped(span, portion)
+    def blocks(
+        self, span: memoryview, portion: Portion, batch_topics: Collection[bytes] = ()
+    ) -> Iterator[QueueBlock]:
+        """The units of a portion, queue by queue.
+
+        Args:
+            batch_topics: those whose queues are of batches. Where they are not told, records of
+                several messages have no unit, and single ones that of other queues.
+        """
+        grouped = self.grouped(span, portion)
+        topics, queue_ids, ends, queue_offsets, units = grouped
         start = 0
         for topic, queue_id, end in zip(topics, queue_ids, ends, strict=True):
-            yield QueueBlock(topic, queue_id, queue_offsets[start:end], units[start:end])
+            if topic not in batch_topics:
+                yield QueueBlock(topic, queue_id, queue_offsets[start:end], units[start:end])
             start = end
+        for name, found in self.batches(span, portion, grouped, batch_topics).items():
+            yield QueueBlock(*name, found["base"].astype(np.int64), found)
 
     def grouped(self, span: memoryview, portion: Portion) -> Grouped:
         """The units of a portion, for who has no time for an object a queue."""
@@ -195,18 +229,51 @@ class DispatchTables:
         queue_ids = self._group_queues[: portion.groups].tolist()
         return Grouped(topics, queue_ids, ends, queue_offsets, units)
 
-    def batch_rows(self, span: memoryview, portion: Portion) -> list[BatchRow]:
-        """Those of a portion's messages that are several in one record, in the order of the log."""
-        found = []
+    def batches(
+        self, span: memoryview, portion: Portion, grouped: Grouped, topics: Collection[bytes]
+    ) -> dict[tuple[bytes, int], Units]:
+        """Units of a portion's queues of batches, in the order of the log for each.
+
+        Args:
+            grouped: the portion's, which has the single messages among them.
+            topics: those whose queues are of batches.
+        """
+        if not topics:
+            return {}
+        rows = self._records_of_several(span, portion, topics)
+        start = 0
+        for topic, queue_id, end in zip(
+            grouped.topics, grouped.queue_ids, grouped.ends, strict=True
+        ):
+            if topic in topics:
+                offsets = grouped.queue_offsets[start:end].tolist()
+                single = rows.setdefault((topic, queue_id), [])
+                for offset, unit in zip(offsets, grouped.units[start:end].tolist(), strict=True):
+                    position, size, code = unit
+                    time = self._time_of(portion, position)
+                    single.append(BatchRow(position, size, code, time, Numbers(offset, 1)))
+            start = end
+        return {name: batch_units(sorted(found)) for name, found in rows.items()}
+
+    def _records_of_several(
+        self, span: memoryview, portion: Portion, topics: Collection[bytes]
+    ) -> dict[tuple[bytes, int], list[BatchRow]]:
+        found: dict[tuple[bytes, int], list[BatchRow]] = {}
         groups = self._groups[portion.rows.start : portion.rows.stop]
         for row in (np.flatnonzero(groups == NO_UNIT) + portion.rows.start).tolist():
             at, size = self.place(row)
             batch = batch_in(span[at : at + size])
-            if batch is not None:
+            if batch is not None and batch.topic in topics:
                 position, time = int(self.positions[row]), int(self.store_times[row])
-                code = int(self._tags_codes[row])
-                found.append(BatchRow(batch, position, size, code, time))
+                said = BatchRow(position, size, int(self._tags_codes[row]), time, batch.numbers)
+                found.setdefault((batch.topic, batch.queue_id), []).append(said)
         return found
+
+    def _time_of(self, portion: Portion, position: int) -> int:
+        """Store time of the message of a portion that begins at ``position``."""
+        positions = self.positions[portion.rows.start : portion.rows.stop]
+        row = portion.rows.start + int(np.searchsorted(positions, position))
+        return int(self.store_times[row])
 
     def last_unit_row(self, portion: Portion, *, before: int | None = None) -> int:
         """Row of the portion's last message that has a unit, -1 when none has.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from pathlib import Path
@@ -23,7 +23,6 @@ from ledgermq.formats.batch_unit import (
     BATCH_FILE_SIZE,
     BATCH_FOLDER,
     BATCH_UNIT_SIZE,
-    NOT_COMPACTED,
     Numbers,
 )
 from ledgermq.formats.queue_unit import UNIT_SIZE
@@ -38,6 +37,7 @@ from ledgermq.store.files.file_names import (
     tell_queues_of_no_topic,
 )
 from ledgermq.store.files.kept_aside import keep_aside
+from ledgermq.store.queues.dispatch_tables import BatchRow, batch_units
 from ledgermq.store.queues.queue_end import (
     PREFILL_SIZE,
     QueueEnd,
@@ -269,7 +269,7 @@ class QueueFiles:
                 queue = self._new_queue(*name)
             put += 1
             if queue.is_of_batches:
-                last = (log_start - 1, 1, 0, 0, Numbers(end - 1, 1))
+                last = BatchRow(log_start - 1, 1, 0, 0, Numbers(end - 1, 1))
                 self._write_behind(queue, batch_units([last]))
                 continue
             first = (end - 1) - (end - 1) % (self.file_size // UNIT_SIZE)
@@ -581,11 +581,3 @@ def _consecutive(offsets: Offsets) -> bool:
     if int(offsets[-1]) - int(offsets[0]) != count - 1:
         return False
     return count < 3 or bool((np.diff(offsets) == 1).all())
-
-
-def batch_units(rows: Sequence[tuple[int, int, int, int, Numbers]]) -> Units:
-    """Units of a queue of batches: position, size, tags, store time and numbers of each."""
-    units = np.zeros(len(rows), BATCH_UNIT)
-    for row, (position, size, tags, store_time, numbers) in enumerate(rows):
-        units[row] = (position, size, tags, store_time, *numbers, NOT_COMPACTED, 0)
-    return units

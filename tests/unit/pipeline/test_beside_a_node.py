@@ -12,7 +12,12 @@ import pytest
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index
 from ledgermq.pipeline.columns.queued_records import QueuedRecords
-from ledgermq.pipeline.jobs.derived_pieces import PieceTask, dispatch_piece, log_splits
+from ledgermq.pipeline.jobs.derived_pieces import (
+    BatchQueues,
+    PieceTask,
+    dispatch_piece,
+    log_splits,
+)
 from ledgermq.pipeline.source.file_source import FileSource
 from ledgermq.pipeline.source.replica_source import ReplicaSource
 from ledgermq.pipeline.source.store_source import StoreSource
@@ -50,6 +55,7 @@ def pieces(root: Path, staging: Path) -> list[PieceTask]:
             self_id=directory.self_id,
             staging=staging,
             queue_file_size=60,
+            batches=BatchQueues(),
             delays_ms=(),
             with_keys=True,
             with_tags=False,

@@ -9,11 +9,13 @@ from random import Random
 
 import pytest
 
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.ipc.loop import StopFlag
+from ledgermq.model.errors import CorruptLogError, DiskFullError
 from ledgermq.model.ids import NodeId, Term
 from ledgermq.raft.messages import HardState
 from ledgermq.raft.term_slots import encode_slot
-from ledgermq.raft_node.term_file import TermFile
+from ledgermq.raft_node.term_file import TermFile, when_there_is_space
+from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.files.disk_sync import watched
 from ledgermq.store.files.properties_file import CurrentTerm, decode_current_term
 from tests.simulator.machine.disk import Disk, Disks
@@ -180,3 +182,23 @@ def test_a_text_file_that_lags_is_written_anew(tmp_path: Path, mirrored: str | N
     TermFile(tmp_path / "term", path).close()
 
     assert decode_current_term(path.read_bytes()) == CurrentTerm(OLD.term, OLD.vote)
+
+
+def test_who_is_told_to_stop_waits_no_longer_for_space() -> None:
+    stop, signs = StopFlag(), []
+
+    def write() -> None:
+        try:
+            with Path("/dev/full").open("wb", buffering=0) as file:
+                file.write(b"vote")
+        except OSError as error:
+            raise storage_error("could not write term and vote", error) from error
+
+    def be_told() -> None:
+        signs.append("alive")
+        stop.reason = "SIGTERM"
+
+    with pytest.raises(DiskFullError, match="term and vote"):
+        when_there_is_space(write, be_told, stop)
+
+    assert signs == ["alive"]

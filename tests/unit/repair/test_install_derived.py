@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from ledgermq.model.errors import CorruptLogError
+from ledgermq.repair.install_derived import install_derived
+from ledgermq.store.store_directory import open_directory
 from tests.small_store import SIZES, write_store
 from tests.staged_derived import stage
 
@@ -60,3 +64,18 @@ def test_a_death_at_any_call_leaves_a_store_that_starts_and_is_right(
     # Old queues and index go aside; new ones come, then two checkpoints.
     assert len(said["renames"]) >= 6
     assert said["untouched"] < said["killed"] // 2
+
+
+def test_a_link_among_derived_files_is_followed_nowhere(tmp_path: Path) -> None:
+    """Who made the files may be another account than who installs them."""
+    root, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
+    staged_store(root)
+    elsewhere.write_bytes(b"everybody's")
+    elsewhere.chmod(0o644)
+    link = root / "ledgermq" / "derived" / "consumequeue" / "orders" / "link"
+    link.symlink_to(elsewhere)
+    with pytest.raises(CorruptLogError, match="have a link") as caught:
+        install_derived(open_directory(root), root / "ledgermq" / "derived")
+
+    assert caught.value.details["file"] == str(link)
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o644

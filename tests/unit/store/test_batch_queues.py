@@ -272,6 +272,21 @@ def test_a_plain_queue_of_such_a_topic_is_kept_aside(root: Path) -> None:
     assert not plain.exists()
 
 
+@pytest.mark.parametrize("name", ["..", "../elsewhere", "ELSEWHERE", "", "half \ud800"])
+def test_a_name_that_leads_elsewhere_is_no_topics(root: Path, name: str) -> None:
+    """The table is another's: what is outside of its folders is not moved by a name in it."""
+    kept = root / "elsewhere" / "kept"
+    kept.parent.mkdir()
+    kept.write_bytes(b"here")
+    name = name.replace("ELSEWHERE", str(kept.parent))
+    table = {"topicConfigTable": {name: {"attributes": {"queue.type": "BatchCQ"}}}}
+    (root / "config" / "topics.json").write_text(json.dumps(table))
+    build(root)[0].close()
+
+    assert batch_topics(root) == frozenset()
+    assert kept.read_bytes() == b"here"
+
+
 def test_units_of_a_dledger_broker_have_as_many_messages_as_their_records(root: Path) -> None:
     """It says one in each, and the last one's end is told by no other unit."""
     build(root)[0].close()

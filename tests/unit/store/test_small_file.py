@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from ledgermq.formats.config_json import DOCUMENT_SIZE_MAX
 from ledgermq.model.errors import CorruptLogError, StorageError
 from ledgermq.store.files.checked_document import read_document, write_document
 from ledgermq.store.files.small_file import read_file, replace_file
@@ -49,3 +51,22 @@ def test_any_changed_byte_of_a_document_is_found(tmp_path: Path) -> None:
         path.write_bytes(whole[:at])
         with pytest.raises(CorruptLogError):
             read_document(path)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    os.mkfifo(path)
+    with pytest.raises(StorageError, match="no plain file") as caught:
+        read_file(path)
+
+    assert caught.value.details["file"] == str(path)
+
+
+def test_what_is_larger_than_any_table_is_not_read_into_memory(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    with path.open("wb") as file:
+        file.truncate(DOCUMENT_SIZE_MAX + 1)
+    with pytest.raises(StorageError, match="larger than any") as caught:
+        read_file(path)
+
+    assert caught.value.details["bytes"] == caught.value.details["limit"] + 1
