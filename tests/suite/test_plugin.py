@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -83,6 +84,21 @@ def test_fails():
 def test_waits():
     with open(os.environ["READ_FROM"], "rb") as pipe:
         pipe.read()
+"""
+
+STARTS_WHAT_WORKS = """
+import subprocess, sys, time
+
+def test_other():
+    pass
+
+def test_starts():
+    working = "import time\\nwhile time.process_time() < 0.5: pass\\nprint(flush=True)"
+    # It has no parent any more when it works, and nobody waits for it.
+    starts = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {working!r}])"
+    with subprocess.Popen([sys.executable, "-c", starts], stdout=subprocess.PIPE) as one:
+        assert one.stdout.readline() == b"\\n"
+        one.stdout.close()
 """
 
 LEAVES_OUT = """
@@ -364,3 +380,18 @@ def test_a_test_file_is_stale_until_it_has_been_collected_and_when_it_changes(
     later = files[2].stat().st_mtime + 10
     os.utime(files[2], (later, later))
     assert compiled.stale(tmp_path) == [files[2]]
+
+
+@pytest.mark.slow
+def test_the_processor_time_of_each_test_is_told_with_all_that_it_has_started(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "times.json"
+    ended = run(tmp_path, STARTS_WHAT_WORKS, "--processor-times", str(file))
+    if "control groups are for root" in ended.stderr:
+        pytest.skip("control groups cannot be made here")
+
+    used = json.loads(file.read_text())
+    assert ended.returncode == 0, ended.stdout
+    assert next(iter(used)) == "test_file0.py::test_starts"
+    assert used["test_file0.py::test_starts"] >= 0.5 > used["test_file0.py::test_other"]
