@@ -205,6 +205,7 @@ def test_messages_that_were_changed_with_all_sums_are_found_by_the_key_alone(
     assert "not those that were signed" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_last_checkpoint_does_not_hold_the_log_and_is_never_lost_with_it(
     make_node: Callable[[], Node],
 ) -> None:
