@@ -18,6 +18,12 @@ from tests.suite.order import DIVIDED_FROM_S, UNKNOWN_SLOW_S, Units
 from tests.suite.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(ROOT),
+    # Half of what a small run costs is to import Hypothesis.
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+}
 
 DIES_IN_A_TEST = """
 import os, signal, pytest
@@ -123,20 +129,21 @@ def run(
     """Three workers run four files of that ``content``."""
     return subprocess.run(
         [*words(tmp_path, content, workers), *options],
-        cwd=tmp_path / "inner", env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        cwd=tmp_path / "inner", env=ENVIRONMENT, text=True,
         capture_output=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
 
 def words(tmp_path: Path, content: str, workers: Sequence[str] = ("-n", "3")) -> list[str]:
     """What runs them, in the folder ``inner``."""
+    with_xdist = ("-p", "xdist.plugin", *workers) if workers else ()
     folder = tmp_path / "inner"
     folder.mkdir()
     (folder / "pytest.ini").write_text("[pytest]\n")
     for number in range(4):
         (folder / f"test_file{number}.py").write_text(content if number == 0 else LEAVES_OUT)
     return [
-        sys.executable, "-m", "pytest", "-q", *workers, "-p", "tests.suite.plugin",
+        sys.executable, "-m", "pytest", "-q", *with_xdist, "-p", "tests.suite.plugin",
         "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "temporary"),
     ]  # fmt: skip
 
@@ -229,7 +236,7 @@ def test_a_pipe_has_the_name_of_a_failed_test_while_others_run(tmp_path: Path) -
     with subprocess.Popen(
         words(tmp_path, FAILS_AND_WAITS),
         cwd=tmp_path / "inner",
-        env={**os.environ, "PYTHONPATH": str(ROOT), "READ_FROM": str(waits)},
+        env={**ENVIRONMENT, "READ_FROM": str(waits)},
         stdout=subprocess.PIPE, text=True,
     ) as running:  # fmt: skip
         assert running.stdout is not None
@@ -264,7 +271,7 @@ def test_a_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_tests_run_without_workers_and_without_what_makes_them(tmp_path: Path) -> None:
-    ended = run(tmp_path, LEAVES_OUT, workers=("-p", "no:xdist"))
+    ended = run(tmp_path, LEAVES_OUT, workers=())
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "4 passed, 24 skipped" in ended.stdout
