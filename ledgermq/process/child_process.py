@@ -57,11 +57,12 @@ class FullCollections:
     """One for a process, which is told of all collections once it is installed.
 
     Invariant: ``_whole`` is how many objects were left when everything was looked at; before that,
-    how many were left out at first.
+    how many were left out when they were first counted, 0 until then: a process begins sooner that
+    does not walk through all that it has imported.
     """
 
     def __init__(self) -> None:
-        self._whole = gc.get_freeze_count()
+        self._whole = 0
         self._until_counted = COUNTED_EACH
         self._is_everything = False
 
@@ -82,7 +83,10 @@ class FullCollections:
         self._until_counted -= 1
         if self._until_counted == 0:
             self._until_counted = COUNTED_EACH
-            if gc.get_freeze_count() > max(GROWN_FACTOR * self._whole, LEFT_OUT_MIN):
+            left_out = gc.get_freeze_count()
+            if not self._whole:
+                self._whole = left_out
+            elif left_out > max(GROWN_FACTOR * self._whole, LEFT_OUT_MIN):
                 # The next one looks at everything.
                 gc.unfreeze()
                 self._is_everything = True

@@ -15,7 +15,9 @@ from ledgermq.ipc.cursor_page import PORTS, CursorPage, Grant, LogCursor, Role
 from ledgermq.model.config.settings import Settings
 from ledgermq.sessions.leadership.takeover import broker_id, takeover_of
 
-CPU_INTERVAL_MIN_NS = 1_000_000_000
+MEASURE_NS = 1_000_000_000
+"""A process is measured no more often, however many ask: for its memory the kernel looks through
+all of its pages, and the clock in which it counts processor time is coarse."""
 
 
 class NodeNames(TypedDict):
@@ -102,44 +104,46 @@ class Usage(NamedTuple):
     cpu_percent: float | None
 
 
+class _Measured(NamedTuple):
+    """The last look at a process: when, the processor time that it had used, and what was told."""
+
+    now_ns: int
+    used_s: float
+    usage: Usage
+
+
 class Meters:
     """Measures processes; keeps what is needed for the next time."""
 
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
-        self._cpu: dict[int, tuple[int, float, float]] = {}
+        self._measured: dict[int, _Measured] = {}
 
     def usage(self, pid: int, now_ns: int) -> Usage:
-        """Memory now, and CPU per cent of one core since the last time (at first: since start)."""
+        """Memory, at most ``MEASURE_NS`` old, and CPU per cent of one core since the look before
+        (at first: since the process's start)."""
+        last = self._measured.get(pid)
+        if last is not None and now_ns - last.now_ns < MEASURE_NS:
+            return last.usage
         try:
             process = self._processes.setdefault(pid, psutil.Process(pid))
-            memory = process.memory_full_info()
-            cpu = self._cpu_percent(process, now_ns)
+            memory, times = process.memory_full_info(), process.cpu_times()
+            used_s = times.user + times.system
+            if last is None:
+                since_s, over_s = 0.0, max(time.time() - process.create_time(), 0.001)
+            else:
+                since_s, over_s = last.used_s, (now_ns - last.now_ns) / 1_000_000_000
         except psutil.Error:
             self.forget(pid)
             return Usage(None, None, None)
-        return Usage(memory.pss, memory.rss, cpu)
+        usage = Usage(memory.pss, memory.rss, round(100 * (used_s - since_s) / over_s, 1))
+        self._measured[pid] = _Measured(now_ns, used_s, usage)
+        return usage
 
     def forget(self, pid: int) -> None:
         """The process has ended: its pid may become another one's."""
         self._processes.pop(pid, None)
-        self._cpu.pop(pid, None)
-
-    def _cpu_percent(self, process: psutil.Process, now_ns: int) -> float:
-        times = process.cpu_times()
-        used_s = times.user + times.system
-        last = self._cpu.get(process.pid)
-        if last is None:
-            age_s = max(time.time() - process.create_time(), 0.001)
-            percent = 100 * used_s / age_s
-        elif now_ns - last[0] < CPU_INTERVAL_MIN_NS:
-            # Too short for the clock in which the kernel counts: the last figure stands.
-            return last[2]
-        else:
-            percent = 100 * (used_s - last[1]) / ((now_ns - last[0]) / 1_000_000_000)
-        percent = round(percent, 1)
-        self._cpu[process.pid] = (now_ns, used_s, percent)
-        return percent
+        self._measured.pop(pid, None)
 
 
 def names_of_node(settings: Settings) -> NodeNames:

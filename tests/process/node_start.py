@@ -116,7 +116,12 @@ class Template:
         self, command: Sequence[str], *, environment: Mapping[str, str], streams: Sequence[int]
     ) -> ForkedProcess:
         """Start ``python COMMAND`` with three descriptors: input, output, errors."""
-        order = {"command": command, "environment": dict(environment), "folder": str(Path.cwd())}
+        order = {
+            "command": command,
+            "environment": dict(environment),
+            "folder": str(Path.cwd()),
+            "umask": _umask(),
+        }
         return ForkedProcess(self, self._ask(order, *streams), command)
 
     def reap(self, pid: int) -> int:
@@ -232,6 +237,11 @@ def run_python(*words: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+def _umask() -> int:
+    """That of this process, which no call tells without changing it."""
+    return int(Path("/proc/self/status").read_text().partition("Umask:")[2].split()[0], 8)
+
+
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: text
@@ -287,6 +297,7 @@ def _become(order: dict[str, Any], streams: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
+    os.umask(order["umask"])
     for folder in os.environ.get("PYTHONPATH", "").split(":"):
         if folder and folder not in sys.path:
             sys.path.append(folder)

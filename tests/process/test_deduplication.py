@@ -78,6 +78,7 @@ def stored(addresses: str | Sequence[str], topic: str, count: int) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_what_came_while_a_window_was_off_counts_when_it_is_on_again(
     node: Node, topic: str
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_leaders_death_is_told_by_its_connections(group: Group) -> None:
     assert heir in followers
 
 
+@pytest.mark.long(but=1)
 def test_whoever_dies_the_others_go_on_and_runs_come_back(group: Group) -> None:
     with producer(*group.members) as one:
         sent = []

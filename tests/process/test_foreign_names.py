@@ -61,6 +61,7 @@ def ran(*words: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProces
     )  # fmt: skip
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("name", ["gs1", "gd0"])
 def test_what_is_no_file_of_the_store_is_left_where_it_is(
     make_node: Callable[[], Node], golden_copy: Golden, tmp_path: Path, name: str

@@ -91,6 +91,7 @@ def test_who_signs_has_the_rights_of_the_user_and_nobody_else_gets_in(
             one.close()
 
 
+@pytest.mark.long
 def test_who_begins_messages_and_does_not_end_them_harms_himself_alone(
     make_node: Callable[[], Node],
 ) -> None:
@@ -147,6 +148,7 @@ def test_streams_of_one_sender_take_no_more_memory_than_its_other_calls(
         client.close()
 
 
+@pytest.mark.long
 def test_one_address_has_its_share_of_connections_and_who_calls_nothing_gives_way(
     make_node: Callable[[], Node],
 ) -> None:

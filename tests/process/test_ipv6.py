@@ -94,6 +94,7 @@ def host() -> Iterator[LoneIpv6]:
     made.close()
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("at", ["[::1]", "[::]", "lo"])
 def test_a_node_with_ipv6_alone_serves_all_clients(
     make_node: Callable[[], Node], host: LoneIpv6, at: str
@@ -136,6 +137,7 @@ def test_a_node_with_ipv6_alone_serves_all_clients(
     assert node.stop() == 0
 
 
+@pytest.mark.long
 def test_a_group_with_ipv6_alone_elects_acknowledges_and_survives_its_leader(
     make_node: Callable[[], Node], host: LoneIpv6
 ) -> None:
@@ -171,6 +173,7 @@ def _open(number: int) -> dict[str, dict[str, object]]:
     return {"listen": dict(listen), "node": {"broker_ip": own}}
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("words", [("demo",), ("cluster", "demo")])
 def test_the_demonstrations_run_with_ipv6_alone(host: LoneIpv6, words: tuple[str, ...]) -> None:
     done = host.command(*words, "--json")

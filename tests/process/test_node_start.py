@@ -18,7 +18,8 @@ print(__name__, json.dumps(sys.argv), os.getcwd(), sys.path[0])
 # The C locale may have been made a better one, which the environment says then.
 print([name for name in sorted(os.environ) if not name.startswith("LC_")])
 print(os.environ["OWN"], sys.stdin.read() == "", file=sys.stderr)
-print("signals:", open("/proc/self/status").read().partition("SigIgn:")[2].split()[0])
+for own in ("SigIgn:", "Umask:"):
+    print(own, open("/proc/self/status").read().partition(own)[2].split()[0])
 sys.exit(7)
 """
 
@@ -36,9 +37,12 @@ def started(tmp_path: Path, program: str, *words: str, **variables: str) -> tupl
 
 @pytest.mark.slow
 def test_what_is_forked_sees_what_an_executed_program_sees(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.delenv("LEDGERMQ_EXEC_NODES", raising=False)
+    start_node(["-c", ""], environment=dict(os.environ), output=2).wait(PATIENCE_S)
+    before = os.umask(0o027)
+    request.addfinalizer(lambda: os.umask(before))
     forked, log = started(tmp_path, SHOWS, "one", "two words", OWN="mine")
     assert isinstance(forked, ForkedProcess)
     assert forked.wait(PATIENCE_S) == 7
@@ -50,7 +54,7 @@ def test_what_is_forked_sees_what_an_executed_program_sees(
     assert executed.wait(PATIENCE_S) == 7
 
     assert sorted(seen.split("\n")) == sorted(log.read_text().split("\n"))
-    assert "two words" in seen
+    assert "two words" in seen and "Umask: 0027" in seen
 
 
 @pytest.mark.slow

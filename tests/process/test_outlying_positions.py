@@ -87,6 +87,7 @@ def received(node: Node, bodies: set[bytes]) -> list[bytes]:
     return found
 
 
+@pytest.mark.long(but=1)
 @pytest.mark.parametrize("spoil", [written_by_rocketmq, edited_in_place])
 def test_what_comes_after_a_position_beyond_its_queue_is_delivered(
     node: Node, spoil: Callable[[Node], None]

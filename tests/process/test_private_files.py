@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.process.conftest import nodes_made
-from tests.process.node_start import SERVE
+from tests.process.node_start import SERVE, run_command
 from tests.small_store import write_store
 
 pytestmark = pytest.mark.slow
@@ -41,11 +40,21 @@ def open_to_others(folder: Path) -> list[str]:
     return sorted(found)
 
 
+@contextmanager
+def masked(umask: int) -> Iterator[None]:
+    """What is started meanwhile has this umask."""
+    before = os.umask(umask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 @pytest.fixture
 def run(umask: int) -> Run:
     def ledgermq(*words: object) -> None:
-        command = [sys.executable, "-m", "ledgermq.cli.main", *map(str, words)]
-        done = subprocess.run(command, umask=umask, capture_output=True, text=True, check=False)
+        with masked(umask):
+            done = run_command(*words)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
 
     return ledgermq
@@ -91,12 +100,9 @@ def test_what_commands_make_of_a_stopped_store(
 def test_what_commands_make_of_a_running_node(umask: int, run: Run, place: Path) -> None:
     with nodes_made() as make:
         node = make()
-        before = os.umask(umask)
-        try:
+        with masked(umask):
             node.configure()
             node.launch([*SERVE, str(node.config)])
-        finally:
-            os.umask(before)
         node.wait_ready()
         address = f"ipc://{node.runtime}"
         run("topic", "create", "orders", "--queues", 1, "--address", address)

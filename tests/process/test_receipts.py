@@ -289,6 +289,7 @@ def test_a_mirror_signs_what_it_has_and_no_other_history(
     source.group.stop()
 
 
+@pytest.mark.long
 def test_the_last_checkpoint_does_not_hold_the_log_and_is_never_lost_with_it(
     make_node: Callable[[], Node],
 ) -> None:

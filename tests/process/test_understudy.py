@@ -97,6 +97,7 @@ def test_an_understudy_killed_at_any_moment_has_the_masters_bytes_in_the_end(
     assert queue_bytes(process.folder) == queue_bytes(golden("gs1"))
 
 
+@pytest.mark.long
 def test_a_folder_is_promoted_when_its_master_is_gone_and_a_node_serves_it(
     golden: Golden,
     process: UnderstudyProcess,
@@ -201,6 +202,7 @@ def test_a_folder_that_follows_is_no_nodes(
     assert main(["serve", "--config", str(node.config), "--check"]) == 1
 
 
+@pytest.mark.long
 def test_queues_without_a_message_in_the_log_go_on_where_the_masters_ended(
     golden_copy: Golden,
     process: UnderstudyProcess,

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.suite import compiled, durations, long, order, skipped, space
+from tests.suite import compiled, durations, long, order, processor, skipped, space
 from tests.suite.durations import Durations
 from tests.suite.limits import Limits, Watch
 from tests.suite.progress import Progress
@@ -25,7 +25,10 @@ from tests.suite.progress import Progress
 LONG = "LEDGERMQ_LONG"
 """The variable with which tests are run that are marked as long (``long``)."""
 
-WORKERS_MAX = 13
+WORKERS_OF_A_CORE, WORKERS_OF_A_CORE_LONG = 5, 3
+"""Without long tests, and with them, which work more and wait less."""
+
+WORKERS_MAX = 20
 """With more of them the run takes no less time: that of Spark's tests, one after the other."""
 
 RESTARTS_MAX = 20
@@ -36,7 +39,7 @@ _STACKS = "ledgermq-stacks"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--keep-durations``, as ``make durations`` gives it; limits of each test."""
+    """``--keep-durations``, as ``make durations`` gives it; limits and measures of each test."""
     parser.addoption(
         "--keep-durations",
         action="store_true",
@@ -49,6 +52,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long-budget-s", type=float, default=float("inf"), metavar="SECONDS",
         help="of long tests run only what is over in this time, as the kept durations have it",
+    )  # fmt: skip
+    parser.addoption(
+        "--processor-times", type=Path, metavar="FILE",
+        help="write the processor time of each test, with all that it has started (-n; as root)",
     )  # fmt: skip
     for kind, what in (("processor", "processor time of its process tree"), ("wall", "the clock")):
         parser.addoption(
@@ -72,9 +79,14 @@ def pytest_configure(config: pytest.Config) -> None:
         limits = Limits(config.getoption("limit_processor_s"), config.getoption("limit_wall_s"))
         if min(limits) < float("inf"):
             config.pluginmanager.register(Limited(limits, Path(told[_STACKS])), "ledgermq-limits")
+        if config.getoption("processor_times") is not None:
+            config.pluginmanager.register(processor.Worker(), "ledgermq-processor")
     elif config.getoption("numprocesses", None):
         terminal = config.pluginmanager.get_plugin("terminalreporter")
         config.pluginmanager.register(Run(config, terminal), "ledgermq-run")
+        if path := config.getoption("processor_times"):
+            processor.place()
+            config.pluginmanager.register(processor.Times(path), "ledgermq-processor")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -126,11 +138,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """``-n auto``: three for each core: three quarters of the tests' time is waiting (elections,
-    leases, timers that fall due, processes that die)."""
+    """``-n auto``: five for each core, for four fifths of the tests' time is waiting (elections,
+    leases, timers that fall due, processes that die); three where long ones run."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return min(3 * len(os.sched_getaffinity(0)), WORKERS_MAX)
+    each = WORKERS_OF_A_CORE_LONG if os.environ.get(LONG) == "1" else WORKERS_OF_A_CORE
+    return min(each * len(os.sched_getaffinity(0)), WORKERS_MAX)
 
 
 @pytest.hookimpl(optionalhook=True)

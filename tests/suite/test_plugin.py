@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,12 @@ from tests.suite.order import DIVIDED_FROM_S, UNKNOWN_SLOW_S, Units
 from tests.suite.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(ROOT),
+    # Half of what a small run costs is to import Hypothesis.
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+}
 
 DIES_IN_A_TEST = """
 import os, signal, pytest
@@ -85,6 +92,21 @@ def test_waits():
         pipe.read()
 """
 
+STARTS_WHAT_WORKS = """
+import subprocess, sys, time
+
+def test_other():
+    pass
+
+def test_starts():
+    working = "import time\\nwhile time.process_time() < 0.5: pass\\nprint(flush=True)"
+    # It has no parent any more when it works, and nobody waits for it.
+    starts = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {working!r}])"
+    with subprocess.Popen([sys.executable, "-c", starts], stdout=subprocess.PIPE) as one:
+        assert one.stdout.readline() == b"\\n"
+        one.stdout.close()
+"""
+
 LEAVES_OUT = """
 import pytest
 
@@ -107,20 +129,21 @@ def run(
     """Three workers run four files of that ``content``."""
     return subprocess.run(
         [*words(tmp_path, content, workers), *options],
-        cwd=tmp_path / "inner", env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        cwd=tmp_path / "inner", env=ENVIRONMENT, text=True,
         capture_output=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
 
 def words(tmp_path: Path, content: str, workers: Sequence[str] = ("-n", "3")) -> list[str]:
     """What runs them, in the folder ``inner``."""
+    with_xdist = ("-p", "xdist.plugin", *workers) if workers else ()
     folder = tmp_path / "inner"
     folder.mkdir()
     (folder / "pytest.ini").write_text("[pytest]\n")
     for number in range(4):
         (folder / f"test_file{number}.py").write_text(content if number == 0 else LEAVES_OUT)
     return [
-        sys.executable, "-m", "pytest", "-q", *workers, "-p", "tests.suite.plugin",
+        sys.executable, "-m", "pytest", "-q", *with_xdist, "-p", "tests.suite.plugin",
         "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "temporary"),
     ]  # fmt: skip
 
@@ -213,7 +236,7 @@ def test_a_pipe_has_the_name_of_a_failed_test_while_others_run(tmp_path: Path) -
     with subprocess.Popen(
         words(tmp_path, FAILS_AND_WAITS),
         cwd=tmp_path / "inner",
-        env={**os.environ, "PYTHONPATH": str(ROOT), "READ_FROM": str(waits)},
+        env={**ENVIRONMENT, "READ_FROM": str(waits)},
         stdout=subprocess.PIPE, text=True,
     ) as running:  # fmt: skip
         assert running.stdout is not None
@@ -248,7 +271,7 @@ def test_a_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_tests_run_without_workers_and_without_what_makes_them(tmp_path: Path) -> None:
-    ended = run(tmp_path, LEAVES_OUT, workers=("-p", "no:xdist"))
+    ended = run(tmp_path, LEAVES_OUT, workers=())
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "4 passed, 24 skipped" in ended.stdout
@@ -364,3 +387,18 @@ def test_a_test_file_is_stale_until_it_has_been_collected_and_when_it_changes(
     later = files[2].stat().st_mtime + 10
     os.utime(files[2], (later, later))
     assert compiled.stale(tmp_path) == [files[2]]
+
+
+@pytest.mark.slow
+def test_the_processor_time_of_each_test_is_told_with_all_that_it_has_started(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "times.json"
+    ended = run(tmp_path, STARTS_WHAT_WORKS, "--processor-times", str(file))
+    if "control groups are for root" in ended.stderr:
+        pytest.skip("control groups cannot be made here")
+
+    used = json.loads(file.read_text())
+    assert ended.returncode == 0, ended.stdout
+    assert next(iter(used)) == "test_file0.py::test_starts"
+    assert used["test_file0.py::test_starts"] >= 0.5 > used["test_file0.py::test_other"]

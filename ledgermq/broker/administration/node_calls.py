@@ -39,9 +39,6 @@ GROUPS_MAX = 1_000
 TOPICS_TOLD_MAX = 20
 """Topics of one group that are told one by one: those with the most messages that wait."""
 
-MEASURE_NS = 1_000_000_000
-"""Memory of the processes is measured no more often, however many ask."""
-
 
 class ProcessReport(TypedDict):
     """One process; ``None`` for what cannot be known because it is down."""
@@ -126,8 +123,6 @@ class NodeCalls:
         self._members = members
         self._differing = differing
         self._meters = Meters()
-        self._processes: list[ProcessReport] = []
-        self._measured_ns: int | None = None
         self.verbs: Verbs = (
             AnsweredVerb("node_report", self._report, read(USER), whatever_tables=True),
             AnsweredVerb(
@@ -145,7 +140,7 @@ class NodeCalls:
             raft=raft_status(page, grant, settings),
             cursors=cursor_status(page, now_ns),
             disk=self._disk(settings),
-            processes=self._measured(now_ns),
+            processes=[self._process(role, now_ns) for role in roles_in_use(page)],
             counters=named_counters(page),
             groups_that_differ=dict(self._differing()),
             uptime_s=max(0, self._environment.clock.epoch_ns() // 1_000_000 - page.started_ms)
@@ -204,15 +199,6 @@ class NodeCalls:
             reserve=_size(paths.reserve),
             reserve_max=settings.retention.reserve_bytes,
         )
-
-    def _measured(self, now_ns: int) -> list[ProcessReport]:
-        last_ns = self._measured_ns
-        if last_ns is None or now_ns - last_ns >= MEASURE_NS:
-            self._processes = [
-                self._process(role, now_ns) for role in roles_in_use(self._environment.page)
-            ]
-            self._measured_ns = now_ns
-        return self._processes
 
     def _process(self, role: Role, now_ns: int) -> ProcessReport:
         page = self._environment.page

@@ -132,6 +132,9 @@ class LogRetention:
         if self._survey is not None or self._deletion is not None:
             # Their ends do not wake the loop.
             return UNDER_WAY_MS
+        if not self._page.has_committed():
+            # Until then no time is one to look at, however long a leader is awaited.
+            return None
         return max(0, (self._due_ns - now_ns) // 1_000_000)
 
     def close(self) -> None:

@@ -215,7 +215,7 @@ def test_a_group_that_is_dead_at_first_delays_keys_alone(make_cluster: MakeClust
     make_known(peers, dead=DEAD)
     with Producer(peers["a"].address) as producer:
         producer.send("T", b"x").result(PATIENCE_S)
-        producer.options = ProducerOptions(timeout_s=0.05)
+        producer.of_all.options = ProducerOptions(timeout_s=0.05)
         with pytest.raises(NotLeaderError, match="queues are not known") as told:
             producer.send("T", b"x", queue_key="k")
 

@@ -42,6 +42,9 @@ def test_a_key_is_refused_only_when_all_users_are_known(
         client.setsockopt(zmq.LINGER, 0)
         client.curve_serverkey = public
         client.curve_publickey, client.curve_secretkey = zmq.curve_keypair()
+        if not are_users_known:
+            # Who is not answered gives up by itself, after half a minute else.
+            client.setsockopt(zmq.HANDSHAKE_IVL, 1_000)
         heard = client.get_monitor_socket(REFUSED | CUT_OFF)
         client.connect(endpoint)
         assert guard.socket.poll(PATIENCE_S * 1_000)

@@ -34,8 +34,9 @@ SECOND_NS = 1_000_000_000
 
 
 @pytest.fixture
-def retention(tmp_path: Path) -> Iterator[LogRetention]:
-    """Of a store with three files, of which the first is needed by nobody."""
+def unled(tmp_path: Path) -> Iterator[LogRetention]:
+    """That of a store with three files, of which the first is needed by nobody; raft has not spoken
+    yet."""
     with ExitStack() as stack:
         # A path of pytest's is too long for a unix socket.
         runtime = Path(
@@ -61,11 +62,17 @@ def retention(tmp_path: Path) -> Iterator[LogRetention]:
         stack.callback(environment.context.destroy, 0)
         log = open_log(settings, is_in_use=False, sign_of_life=lambda: None)
         stack.callback(log.writer.close)
-        end = log.writer.end
-        page.publish_committed(LogCursor(end.position, end.index_, end.term))
         made = LogRetention(environment, log)
         stack.callback(made.close)
         yield made
+
+
+@pytest.fixture
+def retention(unled: LogRetention) -> LogRetention:
+    """The same, of a log that is committed to its end."""
+    end = unled._log.writer.end
+    unled._page.publish_committed(LogCursor(end.position, end.index_, end.term))
+    return unled
 
 
 def finish_survey(retention: LogRetention) -> None:
@@ -73,6 +80,18 @@ def finish_survey(retention: LogRetention) -> None:
     survey = retention._survey
     assert survey is not None
     wait_for(survey.done, "the survey")
+
+
+def test_a_writer_does_not_turn_on_and_on_before_a_leader_has_committed(
+    unled: LogRetention,
+) -> None:
+    assert not unled.turn(0, 0)
+    # It has nothing to do by itself: no time is one to look at.
+    assert unled.sleep_ms(0) is None
+    end = unled._log.writer.end
+    unled._page.publish_committed(LogCursor(end.position, end.index_, end.term))
+
+    assert unled.sleep_ms(0) == 0
 
 
 def test_settings_that_change_while_the_store_is_surveyed_are_looked_at_next(
