@@ -5,6 +5,7 @@ and of ``make soak``: the same for rare chances, with numbers for a night.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -66,6 +67,7 @@ _PARTS = (
         environment={"LEDGERMQ_FLIP_STEP": "7", "LEDGERMQ_CONVERSION_KILLS": "60"},
         soak={"LEDGERMQ_FLIP_STEP": "1", "LEDGERMQ_CONVERSION_KILLS": "260"},
     ),
+    Part("sanitized", command=(sys.executable, "-m", "tests.suite.sanitized")),
     Part(
         "simulator",
         tests=("tests/sim", "tests/raft_group"),

@@ -42,7 +42,7 @@ cdef enum:
     MARKS_MAX = 256
     BODY_MAX = 256 * 1024
     BYTES_MAX = 512 * 1024
-    TURN_NS = 20 * 1000000
+    TURN_NS = 100 * 1000000
     APPEND_SIZE = 80
     HEARTBEAT_SIZE = 64
     ITEM_SIZE = 32
