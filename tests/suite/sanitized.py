@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,10 +60,10 @@ def main(tests: Sequence[str]) -> int:
 
 
 def _unpack(tree: Path) -> None:
-    with subprocess.Popen(["git", "archive", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE) as archive:
-        assert archive.stdout is not None
-        with tarfile.open(fileobj=archive.stdout, mode="r|") as packed:
-            packed.extractall(tree, filter="data")
+    tree.mkdir()
+    packed = tree.with_suffix(".tar")
+    subprocess.run(["git", "archive", "-o", packed, "HEAD"], cwd=ROOT, check=True)
+    subprocess.run(["tar", "-xf", packed, "-C", tree], check=True)
 
 
 def _library(name: str) -> str:
