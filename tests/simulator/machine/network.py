@@ -271,7 +271,7 @@ class WriterEnd:
 
     @property
     def peers(self) -> list[NodeId]:
-        """Of whom something has come, in its order."""
+        """Members of whom something has come, in its order."""
         return list(dict.fromkeys(peer for peer, _ in self._waiting))
 
     def take_of(self, peer: NodeId) -> list[list[memoryview]]:
