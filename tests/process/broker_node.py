@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,7 @@ class BrokerNode:
         """Publish as the dispatcher does, and ring."""
         end = LogCursor(Position(position if written is None else written), Index(0), Term(1))
         self.page.publish_written(end, 0)
-        self.page.publish_committed(replace(end, position=Position(position)))
+        self.page.publish_committed(end._replace(position=Position(position)))
         self.page.publish_dispatched(
             Dispatched(Position(position), 0, 0, time.monotonic_ns(), generation)
         )

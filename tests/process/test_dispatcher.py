@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class Node:
 
     def commit(self, position: int, *, written: int | None = None) -> None:
         end = LogCursor(Position(position), Index(1), Term(1))
-        log_end = replace(end, position=Position(written or position))
+        log_end = end._replace(position=Position(written or position))
         self.page.publish_written(log_end, 0)
         self.page.publish_durable(log_end, 1)
         self.page.publish_committed(end)

@@ -113,7 +113,7 @@ cdef extern from *:
     int flock(int, int)
     ssize_t lmq_take(int, void *, size_t) noexcept
     ssize_t lmq_give(int, const void *, size_t) noexcept
-    ssize_t lmq_pwrite(int, const void *, size_t, int64_t) noexcept
+    ssize_t lmq_pwrite(int, const void *, size_t, int64_t) noexcept nogil
     void lmq_publish(int64_t *, int, const int64_t *, int) noexcept
     bint lmq_snapshot(int64_t *, int, int64_t *, int) noexcept
     int64_t lmq_cell(int64_t *, int) noexcept

@@ -372,19 +372,27 @@ cdef class LoneTurns:
         cdef Py_ssize_t count = len(self._staged)
         cdef list staged = self._staged
         cdef int64_t since = self._since
+        cdef bint is_written
+        cdef char *items
         self._staged = []
         self._size = 0
-        if (
-            lmq_pwrite(self._data_fd, self._bytes, size, begin - self._data_start) != size
-            or self._items_fd >= 0
-            and lmq_pwrite(
-                self._items_fd,
-                <char *>self._items,
-                count * ITEM_SIZE,
-                self._items_at - self._items_start,
+        items = <char *>self._items
+        # A disk that blocks writes keeps nobody from telling what it has made durable.
+        with nogil:
+            is_written = (
+                lmq_pwrite(self._data_fd, self._bytes, size, begin - self._data_start) == size
             )
-            != count * ITEM_SIZE
-        ):
+            if is_written and self._items_fd >= 0:
+                is_written = (
+                    lmq_pwrite(
+                        self._items_fd,
+                        items,
+                        count * ITEM_SIZE,
+                        self._items_at - self._items_start,
+                    )
+                    == count * ITEM_SIZE
+                )
+        if not is_written:
             self._undo(staged)
             return 0
         self._has_written = True

@@ -373,10 +373,10 @@ cdef class SteadyWait:
             now = self._awake()
             if not self._look(count, &is_fed, &is_asked):
                 return self._told_by(count)
-            if is_fed:
+            if is_fed and not self._take_appends(now // TICK_NS):
+                return self._told_by(count)
+            if self._entries:
                 until = min(until, now + TURN_NS)
-                if not self._take_appends(now // TICK_NS):
-                    return self._told_by(count)
             if self._has_durable() and not self._answer_for_durable():
                 return []
             if not self._may_sleep():
@@ -590,7 +590,7 @@ cdef class SteadyWait:
             now = self._awake()
             if not self._look(count, &is_fed, &is_asked) or not self._lasts():
                 return self._told_by(count)
-            if is_fed or is_asked:
+            if is_asked:
                 until = min(until, now + TURN_NS)
             # Answers first: what they commit is waited for.
             if is_fed and not self._take_answers(now // TICK_NS):
@@ -701,6 +701,8 @@ cdef bint _write(Tail *tail, data) except -1:
     cdef Py_buffer given
     cdef ssize_t written
     PyObject_GetBuffer(data, &given, PyBUF_SIMPLE)
-    written = lmq_pwrite(tail.fd, given.buf, given.len, tail.position - tail.start)
+    # A disk that blocks writes keeps nobody from telling what it has made durable.
+    with nogil:
+        written = lmq_pwrite(tail.fd, given.buf, given.len, tail.position - tail.start)
     PyBuffer_Release(&given)
     return written == given.len
