@@ -165,9 +165,11 @@ def messages_of(reply: Command) -> list[Message]:
 
 
 def pulled(reply: Command) -> Pulled:
-    """What a reply to a pull says; fails where there is no such thing."""
+    """What a reply to a pull says, also that the node only starts; fails for all else."""
+    if reply.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+        return Pulled(reply.code, reply.remark, -1, -1, -1, [])
     fields = reply.fields
-    assert fields["suggestWhichBrokerId"] == "0"
+    assert fields.get("suggestWhichBrokerId") == "0", reply
     messages = messages_of(reply)
     numbers = (int(fields[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset"))
     return Pulled(reply.code, reply.remark, *numbers, messages)

@@ -272,7 +272,7 @@ def test_a_plain_queue_of_such_a_topic_is_kept_aside(root: Path) -> None:
     assert not plain.exists()
 
 
-@pytest.mark.parametrize("name", ["..", "../elsewhere", "ELSEWHERE", "", "half \ud800"])
+@pytest.mark.parametrize("name", ["..", "../elsewhere", "ELSEWHERE", ""])
 def test_a_name_that_leads_elsewhere_is_no_topics(root: Path, name: str) -> None:
     """The table is another's: what is outside of its folders is not moved by a name in it."""
     kept = root / "elsewhere" / "kept"
