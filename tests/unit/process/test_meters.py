@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import sys
 
 from ledgermq.process.node_status import MEASURE_NS, Meters, Usage
 
 MORE_BYTES = 32 * 1024 * 1024
 
 
+GROWS = f"input(); more = b'x' * {MORE_BYTES}; print(len(more), flush=True); input()"
+
+
 def test_a_process_is_measured_at_most_once_a_second() -> None:
-    meters, pid = Meters(), os.getpid()
-    first = meters.usage(pid, 0)
-    more = os.urandom(MORE_BYTES)
-    soon, later = (meters.usage(pid, now_ns) for now_ns in (MEASURE_NS - 1, MEASURE_NS))
+    meters = Meters()
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", GROWS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as grows:
+        assert grows.stdin is not None and grows.stdout is not None
+        first = meters.usage(grows.pid, 0)
+        grows.stdin.write(b"\n")
+        grows.stdin.flush()
+        assert int(grows.stdout.readline()) == MORE_BYTES
+        soon, later = (meters.usage(grows.pid, now_ns) for now_ns in (MEASURE_NS - 1, MEASURE_NS))
+        grows.stdin.write(b"\n")
 
     assert first.rss is not None and first.pss is not None and later.rss is not None
     assert 0 < first.pss <= first.rss
     assert soon == first
-    assert later.rss - first.rss > len(more) // 2
+    assert later.rss - first.rss > MORE_BYTES // 2
 
 
 def test_of_a_process_that_has_gone_nothing_is_told() -> None:
