@@ -215,6 +215,9 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
 )
 
 # These need a group of one that becomes larger.
+FED = (a_run_begins_beside_other_members,)
+"""Where no writers feed one another, raft does not ask whether one may commit alone."""
+
 OF_LONE_NODES = (a_run_outlives_its_membership, a_run_does_not_wait_for_a_sync)
 
 # These need elections that follow one another at once.
@@ -262,7 +265,12 @@ def test_the_simulator_finds(mutation: Callable[[Patch], None], monkeypatch: Pat
 
     def fails(seed: int) -> str:
         return run_seed(
-            seed, storm=storm, spoils=spoils, interrupted=interrupted, make=make
+            seed,
+            storm=storm,
+            spoils=spoils,
+            interrupted=interrupted,
+            fed=mutation in FED,
+            make=make,
         ).failure
 
     found = find(fails, likely=LIKELY.get(mutation, 0), count=SEEDS)
