@@ -214,10 +214,10 @@ MUTATIONS: tuple[Callable[[Patch], None], ...] = (
     a_run_does_not_wait_for_a_sync,
 )
 
-# These need a group of one that becomes larger.
+# Where no writers feed one another, raft does not ask whether one may commit alone.
 FED = (a_run_begins_beside_other_members,)
-"""Where no writers feed one another, raft does not ask whether one may commit alone."""
 
+# These need a group of one that becomes larger.
 OF_LONE_NODES = (a_run_outlives_its_membership, a_run_does_not_wait_for_a_sync)
 
 # These need elections that follow one another at once.
