@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[1]
 LINE_LENGTH_MAX = 110
 _MODULE = re.compile(r"`([a-z_]+(?:/[a-z_0-9]+)+\.py)`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+_PLACE = re.compile(r"\[[^\]]*\]\(([^)#\s]*)#([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def documents() -> list[str]:
@@ -33,6 +35,14 @@ def lines_of_prose(text: str) -> list[tuple[int, str]]:
     return found
 
 
+def places_of(document: Path) -> set[str]:
+    """The names of its headings, as links have them."""
+    return {
+        re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        for heading in _HEADING.findall(document.read_text())
+    }
+
+
 def test_no_line_of_prose_is_too_long() -> None:
     long = [
         f"{name}:{number}"
@@ -42,6 +52,21 @@ def test_no_line_of_prose_is_too_long() -> None:
     ]
 
     assert long == [], f"break these lines at {LINE_LENGTH_MAX} characters"
+
+
+@pytest.mark.parametrize("name", documents())
+def test_every_link_to_a_heading_leads_to_one(name: str) -> None:
+    document = ROOT / name
+    prose = " ".join(line.strip() for _, line in lines_of_prose(document.read_text()))
+    missing = [
+        f"{link}#{place}"
+        for link, place in _PLACE.findall(prose)
+        if "://" not in link
+        and (there := document.parent / link if link else document).suffix == ".md"
+        and place not in places_of(there)
+    ]
+
+    assert missing == []
 
 
 @pytest.mark.parametrize("name", documents())
