@@ -78,18 +78,14 @@ class TimeHistogram:
 
 def read_times(page: CursorPage, kind: TimeKind) -> Times:
     """What was observed since the node was started."""
-    cells: Sequence[int] = page.read_cells(_at(kind), BUCKETS + 1)
+    cells: Sequence[int] = page.read_cells(place_of(kind), BUCKETS + 1)
     return Times(tuple(cells[:BUCKETS]), cells[_SUM])
+
+
+def _cells(page: CursorPage, kind: TimeKind) -> memoryview:
+    return page.lend(place_of(kind), BUCKETS + 1)
 
 
 def place_of(kind: TimeKind) -> int:
     """First cell of a histogram in the page."""
-    return _at(kind)
-
-
-def _cells(page: CursorPage, kind: TimeKind) -> memoryview:
-    return page.lend(_at(kind), BUCKETS + 1)
-
-
-def _at(kind: TimeKind) -> int:
     return (_FIRST_SLOT + _SLOTS * kind) * FIELDS

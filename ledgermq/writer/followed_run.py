@@ -165,7 +165,7 @@ class FollowedRun:
             return
         self._number, self._line = order.number, None
         if (end.index_, end.term) != (order.last_index, order.term):
-            self._give_back(f"the log ends with {end.term}/{end.index_}")
+            self.give_back(f"the log ends with {end.term}/{end.index_}")
             return
         page = self._page
         self._leader = next(iter(names_of([order.leader])), NodeId(""))
@@ -234,10 +234,6 @@ class FollowedRun:
                 LogCursor(Position(position), Index(index), term) for index, position in marks
             ]
 
-    def give_back(self, reason: str) -> None:
-        """End the run: raft takes what the leader says from here on."""
-        self._give_back(reason)
-
     def close(self) -> None:
         """End all connections."""
         self._feed.close()
@@ -299,7 +295,7 @@ class FollowedRun:
                     )
                     self._publish_commit(commit)
         if fault:
-            self._give_back(fault)
+            self.give_back(fault)
         elif reply is not None:
             self._feed.send(self._leader, reply)
 
@@ -338,7 +334,8 @@ class FollowedRun:
             self._page.publish_committed(cursor)
             self._dispatcher.ring()
 
-    def _give_back(self, reason: str) -> None:
+    def give_back(self, reason: str) -> None:
+        """End the run: raft takes what the leader says from here on."""
         self._line = None
         logger.debug("run given back: number=%d reason=%s", self._number, reason)
         self._raft.send(encode(RunGivenBack(self._number)))

@@ -240,13 +240,13 @@ class LedRun:
         if self._run[0] != self.cell:
             return
         if term != order.term or end.index_ < order.last_index:
-            self._give_back(f"the log ends with {end.term}/{end.index_}, stamped in {term}")
+            self.give_back(f"the log ends with {end.term}/{end.index_}, stamped in {term}")
             return
         named = [(next(iter(names_of([one.name])), NodeId("")), one) for one in order.members]
         for peer, one in named:
             begins = encode_run_frame(RunFrame(RunKind.BEGINS, order.term, one.run))
             if one.run and not self._feed.send(peer, begins):
-                self._give_back(f"no connection to the writer of {peer}")
+                self.give_back(f"no connection to the writer of {peer}")
                 return
         page = self._page
         # The cells first: what is behind them is as new, or newer, and is looked at again.
@@ -294,7 +294,7 @@ class LedRun:
         try:
             for peer, parts in answers:
                 if parts[1:] or not line.receive(now, peer, parts[0], False):
-                    self._give_back(f"an answer of {peer} is for raft to judge")
+                    self.give_back(f"an answer of {peer} is for raft to judge")
                     return
                 commit = max(commit, line.commit)
                 self._send(line)
@@ -308,7 +308,7 @@ class LedRun:
             if now >= self._round_due and self._line is not None:
                 self._begin_round(line, now)
         except (CorruptLogError, StorageError) as error:
-            self._give_back(str(error))
+            self.give_back(str(error))
 
     def lend(self) -> LentLead | None:
         """The run, for who does what ``turn`` does with answers and with what was written; None
@@ -344,16 +344,12 @@ class LedRun:
             try:
                 self._send(self._line)
             except (CorruptLogError, StorageError) as error:
-                self._give_back(str(error))
+                self.give_back(str(error))
 
     def look_at_round(self) -> None:
         """A round of heartbeats may be answered by a majority."""
         if self._line is not None:
             self._look_at_round(self._line)
-
-    def give_back(self, reason: str) -> None:
-        """End the run: raft feeds the members from here on."""
-        self._give_back(reason)
 
     def look(self) -> None:
         """End connections that take too long; now and then."""
@@ -374,7 +370,7 @@ class LedRun:
             self._written_seen = self._written_cell[0]
             written = page.read_written()
             if not line.written(written.index):
-                self._give_back("what was written is for raft to judge")
+                self.give_back("what was written is for raft to judge")
                 return -1
             self._marks.append(written)
             self._send(line)
@@ -390,7 +386,7 @@ class LedRun:
             return -1
         state = line.state
         if not line.held(min(index, state.log.last_index)):
-            self._give_back("what is held is for raft to judge")
+            self.give_back("what is held is for raft to judge")
             return -1
         return line.commit
 
@@ -402,7 +398,7 @@ class LedRun:
                 span = self._read(Index(following), Index(until))
                 head = line.replicated(peer, following, span.last, len(span.data))
                 if head is None or not self._feed.send(NodeId(peer), head, span.data):
-                    self._give_back(f"{peer} takes no entries")
+                    self.give_back(f"{peer} takes no entries")
                     return
                 self._sent[NodeId(peer)] = span.position
                 if not line.more:
@@ -484,7 +480,7 @@ class LedRun:
         ]
         if left:
             # Raft tells the silent that there is a leader, and paces those that are far behind.
-            self._give_back(f"silent, or far behind: {', '.join(left)}")
+            self.give_back(f"silent, or far behind: {', '.join(left)}")
             return
         with self._fence:
             if self._run[0] != self.cell:
@@ -496,10 +492,11 @@ class LedRun:
         self._round_due = now + self._limits.heartbeat
         for peer, heartbeat in begin_round(state, now):
             if not self._feed.send(peer, heartbeat):
-                self._give_back(f"{peer} takes no heartbeats")
+                self.give_back(f"{peer} takes no heartbeats")
                 return
 
-    def _give_back(self, reason: str) -> None:
+    def give_back(self, reason: str) -> None:
+        """End the run: raft feeds the members from here on."""
         self._line = None
         logger.debug("leader's run given back: number=%d reason=%s", self._number, reason)
         self._raft.send(encode(RunGivenBack(self._number)))

@@ -61,7 +61,6 @@ else:
 MARKS_MAX = 128
 """Appends without a commit, with which nothing is lent: the wait has room for as many more."""
 
-
 _NO_MARKS: deque[LogCursor] = deque()
 
 
@@ -125,7 +124,6 @@ class LoneFixed(NamedTuple):
     Attributes:
         local_epoll: of local producers' connections.
         times_at: first cell of the histograms of times.
-        counters_at, dispatcher_at, run_at, written, committed, put_lock: see ``PagePlaces``.
         by_descriptor, by_identity: local connections.
         placed, use: see ``SessionServer``.
         waiting: answers that are due.
@@ -135,15 +133,7 @@ class LoneFixed(NamedTuple):
     """
 
     local_epoll: int
-    fence: int
-    dispatcher_bell: int
-    dispatcher_at: int
-    run_at: int
-    counters_at: int
     times_at: int
-    written: int
-    committed: int
-    put_lock: int
     waits_for_sync: bool
     pid: int
     by_descriptor: dict[int, LocalConnection]
@@ -224,22 +214,21 @@ class SteadyTurns:
         self._wait = SteadyWait(
             page.whole(),
             self,
+            places,
+            descriptors,
             waits_for_sync=self._waits_for_sync,
-            **descriptors._asdict(),
-            **places._asdict(),
         )
         self._local = local = local_of(self._clients)
         self._lone: LoneTurns | None = None
         if local is not None:
-            self._lone = LoneTurns(page.whole(), self, self._fixed(local, places))
+            fixed = self._fixed(local)
+            self._lone = LoneTurns(self._wait.address, self, places, descriptors, fixed)
         self._has_lent = False
         self.wait: Wait = self._wait.wait
 
     def close(self) -> None:
         """Let go of the page, and close what was opened."""
         self._wait.close()
-        if self._lone is not None:
-            self._lone.close()
         os.close(self._descriptors.fence)
         os.close(self._descriptors.dispatcher_bell)
 
@@ -403,19 +392,11 @@ class SteadyTurns:
         self._has_lent = True
         return lone
 
-    def _fixed(self, local: LocalConnections, places: PagePlaces) -> LoneFixed:
-        service, descriptors, clients = self._parts.service, self._descriptors, self._clients
+    def _fixed(self, local: LocalConnections) -> LoneFixed:
+        service, clients = self._parts.service, self._clients
         return LoneFixed(
             local.source,
-            descriptors.fence,
-            descriptors.dispatcher_bell,
-            places.dispatcher_at,
-            places.run_at,
-            places.counters_at,
             place_of(TimeKind.SYNC),
-            places.written,
-            places.committed,
-            places.put_lock,
             self._waits_for_sync,
             os.getpid(),
             local.by_descriptor,

@@ -7,7 +7,6 @@ in the order of ``ProduceService.take_frames``. A frame that is not as most are,
 of the same producer, is left to them, with nothing changed. The state is theirs, lent for one wait.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -57,9 +56,7 @@ cdef class LoneTurns:
         is_left: something that has come is left to a turn.
     """
 
-    cdef Py_buffer _page
     cdef int64_t *_cells
-    cdef bint _is_open
     cdef readonly int64_t commit
     cdef readonly bint is_left
     cdef object _owner
@@ -94,24 +91,23 @@ cdef class LoneTurns:
     cdef int64_t _since, _timestamp
     cdef bint _has_written
 
-    def __init__(self, cells, owner, fixed):
+    def __init__(self, size_t address, owner, places, descriptors, fixed):
         """Nothing is lent.
 
         Args:
-            cells: the cursor page, which stays mapped until ``close``.
+            address: of the cursor page; nothing is called once that of ``SteadyWait`` is closed.
             owner: takes what is left.
+            places, descriptors: see ``SteadyWait``.
             fixed: what stays; see ``LoneFixed`` of ``writer/steady_wait.py``.
         """
-        PyObject_GetBuffer(cells, &self._page, PyBUF_SIMPLE)
-        self._is_open = True
-        self._cells = <int64_t *>self._page.buf
+        self._cells = <int64_t *>address
         self._owner = owner
-        self._epoll = fixed.local_epoll
-        self._fence, self._dispatcher_bell = fixed.fence, fixed.dispatcher_bell
-        self._dispatcher_at, self._run_at = fixed.dispatcher_at, fixed.run_at
-        self._counters_at, self._times_at = fixed.counters_at, fixed.times_at
-        self._written, self._committed = fixed.written, fixed.committed
-        self._put_lock = fixed.put_lock
+        self._epoll, self._times_at = fixed.local_epoll, fixed.times_at
+        self._fence, _, self._dispatcher_bell = descriptors
+        self._dispatcher_at, self._run_at = places.dispatcher_at, places.run_at
+        self._counters_at = places.counters_at
+        self._written, self._committed = places.written, places.committed
+        self._put_lock = places.put_lock
         self._waits_for_sync = fixed.waits_for_sync
         self._pid = fixed.pid
         self._by_descriptor, self._by_identity = fixed.by_descriptor, fixed.by_identity
@@ -128,18 +124,6 @@ cdef class LoneTurns:
         self._items = bytearray(PUTS_MAX * ITEM_SIZE)
         self._one_size = memoryview(array("I", [0]))
         self._staged = []
-
-    def __dealloc__(self):
-        if self._is_open:
-            PyBuffer_Release(&self._page)
-
-    def close(self):
-        """Let go of the page."""
-        if self._is_open:
-            self._is_open = False
-            self._cells = NULL
-            PyBuffer_Release(&self._page)
-        self._owner = None
 
     def lend(self, lent, line, led):
         """What a wait goes on with; see ``LoneLent`` of ``writer/steady_wait.py``.

@@ -1,25 +1,15 @@
 from collections.abc import Sequence
 
 class SteadyWait:
+    address: int
+
     def __init__(
         self,
         cells: memoryview,
         owner: object,
+        places: object,
+        descriptors: object,
         *,
-        fence: int,
-        bell: int,
-        dispatcher_bell: int,
-        asleep_at: int,
-        beat_at: int,
-        dispatcher_at: int,
-        run_at: int,
-        counters_at: int,
-        written: int,
-        durable: int,
-        committed: int,
-        grant: int,
-        heard: int,
-        put_lock: int,
         waits_for_sync: bool,
     ) -> None: ...
     def wait(self, epoll: int, wait_ms: int) -> Sequence[tuple[int, int]]: ...

@@ -118,49 +118,32 @@ cdef class SteadyWait:
     cdef int64_t _entries
     cdef int64_t _bytes
 
-    def __init__(
-        self,
-        cells,
-        owner,
-        *,
-        int fence,
-        int bell,
-        int dispatcher_bell,
-        int asleep_at,
-        int beat_at,
-        int dispatcher_at,
-        int run_at,
-        int counters_at,
-        int written,
-        int durable,
-        int committed,
-        int grant,
-        int heard,
-        int put_lock,
-        bint waits_for_sync,
-    ):
+    def __init__(self, cells, owner, places, descriptors, *, bint waits_for_sync):
         """Nothing is lent.
 
         Args:
             cells: the cursor page, which stays mapped until ``close``.
             owner: lends, and takes back.
-            fence, bell, dispatcher_bell: descriptors of the fence's file, of this process's bell
-                and of the dispatcher's.
-            asleep_at, beat_at, dispatcher_at, run_at, counters_at: cells of this process's slot, of
-                the dispatcher's ``asleep``, of runs, and the first one of its counters.
-            written, durable, committed, grant, heard, put_lock: slots.
+            places: what stands where in it, as ``PagePlaces`` of ``ipc/cursor_page.py`` has it.
+            descriptors: see ``Descriptors`` of ``writer/steady_wait.py``.
             waits_for_sync: what is durable is answered for, and not what is written.
         """
         PyObject_GetBuffer(cells, &self._page, PyBUF_SIMPLE)
         self._is_open = True
         self._cells = <int64_t *>self._page.buf
         self._owner = owner
-        self._fence, self._bell, self._dispatcher_bell = fence, bell, dispatcher_bell
-        self._asleep_at, self._beat_at, self._dispatcher_at = asleep_at, beat_at, dispatcher_at
-        self._run_at, self._counters_at = run_at, counters_at
-        self._written, self._durable, self._committed = written, durable, committed
-        self._grant, self._heard = grant, heard
+        self._fence, self._bell, self._dispatcher_bell = descriptors
+        self._asleep_at, self._beat_at = places.asleep_at, places.beat_at
+        self._dispatcher_at = places.dispatcher_at
+        self._run_at, self._counters_at = places.run_at, places.counters_at
+        self._written, self._durable = places.written, places.durable
+        self._committed, self._grant, self._heard = places.committed, places.grant, places.heard
         self._waits_for_sync = waits_for_sync
+
+    @property
+    def address(self):
+        """Where the page is mapped, until ``close``."""
+        return <size_t>self._cells
 
     def __dealloc__(self):
         if self._is_open:
