@@ -15,7 +15,6 @@ from ledgermq.formats.receipts.checkpoint import ReceiptCheckpoint, SignedHead, 
 from ledgermq.formats.receipts.checkpoint_chain import chained
 from ledgermq.formats.receipts.merkle_tree import Peaks, leaf_hash
 from ledgermq.formats.receipts.signed_note import NoteKey
-from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.limits import RECEIPTS_TOPIC
 
 
@@ -84,12 +83,5 @@ def _has(source: QueueSource, stretch: SignedStretch) -> bool:
             break
     if tree.size < stretch.end - stretch.first:
         return False
-    if tree.root() != stretch.root:
-        raise CorruptLogError(
-            "messages are not those that were signed",
-            topic=stretch.topic,
-            queue=stretch.queue_id,
-            first=stretch.first,
-            end=stretch.end,
-        )
+    stretch.check(tree.root())
     return True

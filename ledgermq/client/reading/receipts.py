@@ -141,16 +141,7 @@ class ReceiptMaker:
         leaves, record = self._leaves(topic, queue_id, stretch.first, stretch.end, offset)
         in_stretch = inclusion_proof(leaves, offset - stretch.first)
         count = stretch.end - stretch.first
-        if included_root(leaf_hash(record), offset - stretch.first, count, in_stretch) != (
-            stretch.root
-        ):
-            raise CorruptLogError(
-                "messages are not those that were signed",
-                topic=topic,
-                queue=queue_id,
-                first=stretch.first,
-                end=stretch.end,
-            )
+        stretch.check(included_root(leaf_hash(record), offset - stretch.first, count, in_stretch))
         last, tree = self._tree(found, since_size if by is None else by.size)
         place = found.checkpoint.before.size + index
         note = last.note if by is None else _note_by(by, tree)

@@ -61,6 +61,21 @@ class SignedStretch(NamedTuple):
         place = _PLACE.pack(len(topic), self.queue_id, self.first, self.end)
         return leaf_hash(_MARK + place + topic + self.root)
 
+    def check(self, root: bytes | None) -> None:
+        """Refuse the root of a tree of other messages.
+
+        Raises:
+            CorruptLogError: they are others.
+        """
+        if root != self.root:
+            raise CorruptLogError(
+                "messages are not those that were signed",
+                topic=self.topic,
+                queue=self.queue_id,
+                first=self.first,
+                end=self.end,
+            )
+
     def as_json(self) -> list[object]:
         """The fields, as a document has them."""
         return [*self[:4], text_of(self.root)]

@@ -17,7 +17,6 @@ from ledgermq.formats.receipts.signed_note import NoteKey
 from ledgermq.formats.records.message import POSITION, QUEUE_OFFSET_AT, decode_message
 from ledgermq.model.errors import (
     ConfigError,
-    CorruptLogError,
     KeyMissingError,
     MessageUnknownError,
 )
@@ -119,14 +118,7 @@ class _Reader:
                 tree.append(leaf_hash(record))
         except (KeyMissingError, MessageUnknownError):
             return False
-        if tree.root() != stretch.root:
-            raise CorruptLogError(
-                "messages are not those that were signed",
-                topic=stretch.topic,
-                queue=stretch.queue_id,
-                first=stretch.first,
-                end=stretch.end,
-            )
+        stretch.check(tree.root())
         self._next = stretch.end
         return True
 
