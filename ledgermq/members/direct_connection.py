@@ -11,13 +11,13 @@ and Python has loaded OpenSSL 3 (``formats/kernels/_secure.pyx``), else by ``Pla
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import ssl
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ledgermq.formats.kernels.kernel import compiled_only
 from ledgermq.members.plain_stream import PlainStream, plain_context
 from ledgermq.model.ids import NodeId
 
@@ -28,16 +28,11 @@ if TYPE_CHECKING:
     _make_context = plain_context
     IS_COMPILED = True
 else:
-    try:
-        if os.environ.get("LEDGERMQ_PURE") == "1":
-            raise ImportError("plain kernels are wanted")
-        from ledgermq.formats.kernels._secure import SecureContext, SecureStream, is_loaded
-    except ImportError:
-        is_loaded = False
-    IS_COMPILED = is_loaded
-    Stream = SecureStream if is_loaded else PlainStream
-    Context = SecureContext if is_loaded else ssl.SSLContext
-    _make_context = SecureContext if is_loaded else plain_context
+    _secure = compiled_only("_secure")
+    IS_COMPILED = _secure is not None and _secure.is_loaded
+    Stream = _secure.SecureStream if IS_COMPILED else PlainStream
+    Context = _secure.SecureContext if IS_COMPILED else ssl.SSLContext
+    _make_context = _secure.SecureContext if IS_COMPILED else plain_context
 
 PART_SIZE_MAX = 8 * 1024 * 1024 + 64 * 1024
 """The largest ``raft.frame_bytes``, and some; a peer that sends more is disconnected."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ledgermq.formats.kernels.crc32 import crc32
-from ledgermq.formats.kernels.kernel import read_lone, stamp_run
+from ledgermq.formats.kernels.kernel import compiled_only, read_lone, stamp_run
 from ledgermq.formats.store_markers import BLANK_SIZE
 from ledgermq.ipc.append_ring import AppendRing
 from ledgermq.ipc.cursor_page import LogCursor, PagePlaces, Role
@@ -49,14 +49,10 @@ if TYPE_CHECKING:
 
     IS_COMPILED = True
 else:
-    try:
-        if os.environ.get("LEDGERMQ_PURE") == "1":
-            raise ImportError("plain kernels are wanted")
-        from ledgermq.formats.kernels._produce import LoneTurns
-        from ledgermq.formats.kernels._wait import SteadyWait
-    except ImportError:
-        SteadyWait = LoneTurns = None
-    IS_COMPILED = SteadyWait is not None
+    _wait, _produce = compiled_only("_wait"), compiled_only("_produce")
+    IS_COMPILED = _wait is not None and _produce is not None
+    SteadyWait = _wait.SteadyWait if IS_COMPILED else None
+    LoneTurns = _produce.LoneTurns if IS_COMPILED else None
 
 MARKS_MAX = 128
 """Appends without a commit, with which nothing is lent: the wait has room for as many more."""

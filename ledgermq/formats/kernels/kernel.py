@@ -45,6 +45,18 @@ def load_plain(name: str) -> ModuleType:
     return module
 
 
+def compiled_only(name: str) -> ModuleType | None:
+    """The kernel ``name``, which has no plain form; None where it is not built, or plain ones are
+    wanted: whoever asks does the same another way.
+    """
+    if os.environ.get("LEDGERMQ_PURE") == "1":
+        return None
+    try:
+        return importlib.import_module(f"ledgermq.formats.kernels.{name}")
+    except ImportError:
+        return None
+
+
 _TYPES = (
     "Py_ssize_t", "bint", "const", "double", "int", "longlong", "p_uchar", "p_uint", "size_t",
     "uchar", "uint", "ulonglong", "void",
@@ -173,6 +185,7 @@ __all__ = [
     "choose_units",
     "compare_ids",
     "compiled",
+    "compiled_only",
     "dispatch_span",
     "find_ids",
     "find_keys",
