@@ -59,9 +59,13 @@ def test_frames_of_all_kinds_keep_their_order(leading: Node, stream: RawStream) 
     stored: list[bytes] = []
     kinds: dict[int, str] = {}
     for number in range(300):
-        kind = chance.choice(["lone"] * 6 + ["two", "repeated", "resumed", "nowhere", "damaged"])
+        kind = chance.choice(
+            ["lone"] * 6 + ["several"] * 2 + ["large", "repeated", "resumed", "nowhere", "damaged"]
+        )
         body = b"%d %s" % (number, chance.randbytes(chance.choice([1, 100, 5_000])))
-        bodies = [body, body + b"'"] if kind == "two" else [body]
+        # A large one is read in several parts, also where it comes in one.
+        records = {"several": chance.randrange(2, 9), "large": 60}.get(kind, 1)
+        bodies = [body + b" %d" % record for record in range(records)]
         topic = "nothing-of-the-kind" if kind == "nowhere" else TOPIC
         parts = stream.frame(
             [stream.record(one, topic=topic) for one in bodies],

@@ -19,7 +19,7 @@ from time import monotonic, time_ns
 
 import cython
 
-from ledgermq.formats.kernels._lone import write_lone
+from ledgermq.formats.kernels._lone import write_lone, write_record
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.sent_layout import ONE_SENT
 
@@ -64,6 +64,8 @@ class Exchange:
     _topic_bytes = cython.declare(object)
     _body_end = cython.declare(cython.Py_ssize_t)
     _timeout_s = cython.declare(cython.double)
+    _batch_bytes = cython.declare(cython.Py_ssize_t)
+    _window_bytes = cython.declare(cython.Py_ssize_t)
     _prefix = cython.declare(object)
     _next_id = cython.declare(cython.longlong)
     _ids_end = cython.declare(cython.longlong)
@@ -89,6 +91,8 @@ class Exchange:
         self._topic_bytes = topic_bytes
         self._body_end = body_end
         self._timeout_s = pipeline.options.timeout_s
+        self._batch_bytes = pipeline.options.batch_bytes
+        self._window_bytes = pipeline.options.window_bytes
         self._make_future, self._make_frame, self._sent, self._span, self._answer = makers
         self._prefix = ""
         self._next_id = self._ids_end = 0
@@ -96,14 +100,18 @@ class Exchange:
         self.is_open = True
 
     def send(self, topic, body):
-        """Send ``body`` now, by itself; its future, or None: it goes the long way."""
+        """Send ``body`` now, by itself, or behind others that wait in one frame for those under
+        way; its future, or None: it goes the long way.
+        """
         driver = self._driver
         with driver.lock:
             future = _send(self, topic, body, None)
-            if future is not None and (
-                driver._poller or driver._background_sleeps or driver._followers
-            ):
+            if future is None:
+                future = _gather(self, topic, body)
+            elif driver._poller or driver._background_sleeps or driver._followers:
                 driver.wake_poller()
+        if self._pipeline.callbacks:
+            driver.deliver()
         return future
 
     def put(self, topic, body, callback):
@@ -183,12 +191,7 @@ def _send(self: Exchange, topic, body, callback):
     if forms is None or sender.lone_form is not form or len(body) > forms.body_max:
         sender.prepare_lone(queue, form)
         return None
-    if self._next_id == self._ids_end or now > self._ids_until:
-        self._prefix, self._next_id = sender.ids.reserve(_IDS)
-        self._ids_end = self._next_id + _IDS
-        self._ids_until = now + _IDS_S
-    if self._prefix != forms.prefix:
-        del self._lone[queue]
+    if not _has_id(self, queue, forms, now):
         return None
     number = self._next_id
     self._next_id += 1
@@ -215,6 +218,75 @@ def _send(self: Exchange, topic, body, callback):
     pipeline._in_flight_bytes = pipeline.unanswered_bytes = size
     _hand_over(self, stream, request_id, frame, whole)
     return future
+
+
+@cython.cfunc
+def _gather(self: Exchange, topic, body):
+    """Put ``body`` into the frame that waits for those under way; its future, or None."""
+    pipeline = self._pipeline
+    frame = pipeline._open
+    welcome = self._link.welcome
+    if (
+        frame is None
+        or not self.is_open
+        or self._lingers
+        or welcome is None
+        or pipeline._form_of is not welcome
+        or frame.records >= welcome.frame_records_max
+    ):
+        return None
+    now: cython.double = monotonic()
+    known = self._known_routes.get(topic)
+    length: cython.Py_ssize_t = len(body)
+    if known is None or now > known[1] or length >= self._body_end:
+        return None
+    form = pipeline._form
+    name = self._topic_bytes(topic)
+    queue_id = frame.queues.get(name)
+    if queue_id is None or frame.form is not form:
+        return None
+    sender = self._sender
+    queue = name, queue_id
+    forms = self._lone.get(queue)
+    if forms is None or sender.lone_form is not form or length > forms.body_max:
+        sender.prepare_lone(queue, form)
+        return None
+    size: cython.Py_ssize_t = len(forms.begin) + length + len(forms.tail) + _DIGITS
+    if (
+        frame.size + size > self._batch_bytes
+        or pipeline.unanswered_bytes + size > self._window_bytes
+        or not _has_id(self, queue, forms, now)
+    ):
+        return None
+    number = self._next_id
+    self._next_id += 1
+    record = write_record(
+        forms.begin, forms.tail, body, number, time_ns() // 1_000_000,
+        form.entry_header_size, crc32,
+    )  # fmt: skip
+    id_ = f"{forms.prefix}{number:012X}"
+    future = frame.add(name, queue_id, ([record], size, id_), self, None)
+    pipeline.unanswered_bytes += size
+    driver = self._driver
+    if now < driver._look_at and pipeline._in_flight and not pipeline._ready:
+        driver._has_changed = True
+    else:
+        driver.advance_behind_send(now, is_urgent=False)
+    return future
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _has_id(self: Exchange, queue, forms, now: cython.double) -> cython.bint:
+    """Whether ``forms`` are of the unique ids that are drawn."""
+    if self._next_id == self._ids_end or now > self._ids_until:
+        self._prefix, self._next_id = self._sender.ids.reserve(_IDS)
+        self._ids_end = self._next_id + _IDS
+        self._ids_until = now + _IDS_S
+    if self._prefix != forms.prefix:
+        del self._lone[queue]
+        return False
+    return True
 
 
 @cython.cfunc

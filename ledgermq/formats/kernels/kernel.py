@@ -147,7 +147,7 @@ from ledgermq.formats.kernels._ids import (  # noqa: E402
     text_hash,
 )
 from ledgermq.formats.kernels._link import link_keys, set_slots  # noqa: E402
-from ledgermq.formats.kernels._lone import read_lone, write_lone  # noqa: E402
+from ledgermq.formats.kernels._lone import read_plain, write_lone  # noqa: E402
 from ledgermq.formats.kernels._pulls import choose_units, join_records, match_heads  # noqa: E402
 from ledgermq.formats.kernels._rows import (  # noqa: E402
     measure_rows,
@@ -203,7 +203,7 @@ __all__ = [
     "measure_units",
     "put_ids",
     "read_heads",
-    "read_lone",
+    "read_plain",
     "scan_entries",
     "scan_header",
     "scan_ids",

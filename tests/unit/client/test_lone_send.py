@@ -88,9 +88,9 @@ def test_the_kernel_writes_what_the_encoder_writes(
     frame.may_be_stored = expected.may_be_stored = is_stored
     again = expected.encode(request_ids[1], is_resumed=is_resumed)
     assert frame.encode(request_ids[1], is_resumed=is_resumed) == again
-    assert module.read_lone(
-        head, payload, form.entry_header_size, form.store_host_size, 5_000, 5_000, crc32
-    ) == (request_ids[0], queue_id, topic)
+    assert module.read_plain(
+        head, payload, form.entry_header_size, form.store_host_size, 5_000, 5_000, 1, crc32
+    ) == (request_ids[0], queue_id, topic, frame.sizes)
 
 
 def test_the_largest_body_is_that_which_the_encoder_takes() -> None:
