@@ -301,8 +301,9 @@ class ProduceService:
             raise self._trouble(error) from error
 
     def lend(self) -> LentFrames | None:
-        """What plain frames of local clients need, for who does with them what ``take_frames`` does,
-        and then calls ``take_back``; None where more is asked of frames than is looked at for them.
+        """What plain frames of local clients need, for who does with them what ``take_frames``
+        does, and then calls ``take_back``; None where more is asked of frames than is looked at for
+        them.
         """
         if (
             self._offsets is None

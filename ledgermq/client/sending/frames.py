@@ -12,6 +12,7 @@ from ledgermq.client.sending.outgoing import Body
 from ledgermq.client.sending.record_encoder import EncodedRecords, Form, LoneRecord
 from ledgermq.client.sending.send_future import SendFuture, Waiter
 from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.kernels.kernel import join_frame
 from ledgermq.model.errors import LedgerError
 from ledgermq.wire.byte_stream import HEAD_SIZE
 from ledgermq.wire.header import VERSION_MIN
@@ -190,6 +191,7 @@ class OpenFrame:
         size: bytes so far.
         records: messages so far.
         queues: queue chosen for this frame, by topic.
+        rows: knows where its messages stand, once it is closed.
     """
 
     def __init__(self, form: Form, *, opened_at: float) -> None:
@@ -198,7 +200,7 @@ class OpenFrame:
         self.size = 0
         self.records = 0
         self.queues: dict[bytes, int] = {}
-        self._rows = _Rows()
+        self.rows = _Rows()
         self._runs: dict[tuple[bytes, int], int] = {}
         self._run_of = array("I")
         self._parts: list[list[Body]] = []
@@ -214,15 +216,9 @@ class OpenFrame:
         callback: OneCallback | None,
     ) -> SendFuture[SendResult]:
         """Add one message; the future of its result."""
-        runs = self._runs
-        self._run_of.append(runs.setdefault((topic, queue_id), len(runs)))
         parts, size, id_ = record
-        future = SendFuture(waiting, partial(self._rows.place, self.records, id_), id_, callback)
-        self._parts.append(parts)
-        self._sizes.append(size)
-        self._futures.append(future)
-        self.size += size
-        self.records += 1
+        future = SendFuture(waiting, partial(self.rows.place, self.records, id_), id_, callback)
+        join_frame(self, (topic, queue_id), parts, size, future)
         return future
 
     def close(self) -> Frame:
@@ -240,7 +236,7 @@ class OpenFrame:
             order = array("I", rows)
             for place, row in enumerate(rows):
                 order[row] = place
-            self._rows.order = order
+            self.rows.order = order
         runs = [
             SendRun(count, queue_id, topic)
             for count, (topic, queue_id) in zip(counts, self._runs, strict=True)

@@ -107,7 +107,7 @@ class Exchange:
         with driver.lock:
             future = _send(self, topic, body, None)
             if future is None:
-                future = _gather(self, topic, body)
+                future = _gather(self, topic, body, None)
             elif driver._poller or driver._background_sleeps or driver._followers:
                 driver.wake_poller()
         if self._pipeline.callbacks:
@@ -115,8 +115,11 @@ class Exchange:
         return future
 
     def put(self, topic, body, callback):
-        """Send ``body`` now, where there is a loop, and no driver; whether it was sent."""
-        return _send(self, topic, body, callback) is not None
+        """Send ``body`` as ``send`` does where there is a loop, and no driver; whether it was."""
+        return (
+            _send(self, topic, body, callback) is not None
+            or _gather(self, topic, body, callback) is not None
+        )
 
     def take(self):
         """Whether the answer to the only frame under way has come, where there is a loop."""
@@ -221,7 +224,7 @@ def _send(self: Exchange, topic, body, callback):
 
 
 @cython.cfunc
-def _gather(self: Exchange, topic, body):
+def _gather(self: Exchange, topic, body, callback):
     """Put ``body`` into the frame that waits for those under way; its future, or None."""
     pipeline = self._pipeline
     frame = pipeline._open
@@ -229,9 +232,9 @@ def _gather(self: Exchange, topic, body):
     if (
         frame is None
         or not self.is_open
-        or self._lingers
         or welcome is None
         or pipeline._form_of is not welcome
+        or not pipeline.only_gathers
         or frame.records >= welcome.frame_records_max
     ):
         return None
@@ -253,7 +256,7 @@ def _gather(self: Exchange, topic, body):
         return None
     size: cython.Py_ssize_t = len(forms.begin) + length + len(forms.tail) + _DIGITS
     if (
-        frame.size + size > self._batch_bytes
+        frame.size + size >= self._batch_bytes
         or pipeline.unanswered_bytes + size > self._window_bytes
         or not _has_id(self, queue, forms, now)
     ):
@@ -265,14 +268,37 @@ def _gather(self: Exchange, topic, body):
         form.entry_header_size, crc32,
     )  # fmt: skip
     id_ = f"{forms.prefix}{number:012X}"
-    future = frame.add(name, queue_id, ([record], size, id_), self, None)
+    future = self._make_future(self, partial(frame.rows.place, frame.records, id_), id_, callback)
+    join_frame(frame, queue, [record], size, future)
     pipeline.unanswered_bytes += size
     driver = self._driver
-    if now < driver._look_at and pipeline._in_flight and not pipeline._ready:
-        driver._has_changed = True
-    else:
-        driver.advance_behind_send(now, is_urgent=False)
+    if driver is not None:
+        if now < driver._look_at:
+            driver._has_changed = True
+        else:
+            driver.advance_behind_send(now, is_urgent=False)
     return future
+
+
+@cython.ccall
+@cython.exceptval(-1)
+def join_frame(frame, queue, parts, size: cython.Py_ssize_t, future) -> cython.int:
+    """Put a message into an ``OpenFrame``; compiled, all of it is done, or nothing.
+
+    Args:
+        parts: bytes of its record, to be joined; ``size`` in all.
+    """
+    runs: dict = frame._runs
+    futures: list = frame._futures
+    of_frame: list = frame._parts
+    run_of, sizes = frame._run_of, frame._sizes
+    run_of.append(runs.setdefault(queue, len(runs)))
+    of_frame.append(parts)
+    sizes.append(size)
+    futures.append(future)
+    frame.size += size
+    frame.records += 1
+    return 0
 
 
 @cython.cfunc

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Kernel of plain frames: a SEND to one queue, read by a writer; of one message, made by its client.
+"""Kernel of plain frames: a SEND to one queue, read by a writer; of one message, made by a client.
 
 Cython in pure-Python mode, as ``_sends`` is. What is not as most frames are is left to those who
 read everything and say what is wrong with it: ``read_plain`` gives ``None`` then. Whether records
-are whole is for ``_stamp`` and ``_scan`` to say, as of any other frame. ``write_lone`` writes what a
-client's encoder and ``encode_send`` write.
+are whole is for ``_stamp`` and ``_scan`` to say, as of any other frame. ``write_lone`` writes what
+a client's encoder and ``encode_send`` write.
 """
 
 from __future__ import annotations
@@ -113,11 +113,7 @@ def read_plain(
         records, 0, sizes, 0, count, header_size, host_size, record_max, body_max, queue_id, topic,
         crc32,
     )  # fmt: skip
-    if (
-        fault
-        or end != payload_size
-        or first_delayed(records, 0, sizes, 0, count, header_size) >= 0
-    ):
+    if fault or end != payload_size or first_delayed(records, 0, sizes, 0, count, header_size) >= 0:
         return None
     request_id: cython.ulonglong = _le32(octets, 12)
     return (request_id << 32) | _le32(octets, 8), queue_id, topic, sizes

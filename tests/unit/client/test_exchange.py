@@ -14,15 +14,17 @@ import pytest
 
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.link import Link
+from ledgermq.client.sending.message_options import outgoing
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
 from ledgermq.client.sending.sender import RouteTable, Sender
 from ledgermq.client.stream_connection import SUFFIX
 from ledgermq.formats.kernels import kernel
+from ledgermq.formats.records.message import decode_message
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError
 from ledgermq.wire.byte_stream import MessageReader, message_head
 from ledgermq.wire.header import Kind, decode_header, encode_header
-from ledgermq.wire.send_frame import Duplicate, encode_sent
+from ledgermq.wire.send_frame import Duplicate, decode_send, encode_sent
 from ledgermq.wire.session import (
     LEADER,
     Standing,
@@ -132,6 +134,13 @@ class Side:
             # The first one of a queue.
             assert self.exchange.put("T", b"body", self.outcomes.append)
         return decode_header(self.read()[0]).request_id
+
+    def put_long(self, body: bytes) -> None:
+        """Send a message as one with options is sent; it waits for others if any are under way."""
+        choice, whole = outgoing("T", body)
+        now = time.monotonic()
+        callback = self.outcomes.append
+        self.sender.put_one(choice, whole, queues=1, now=now, callback=callback)
 
     def read(self) -> list[bytes]:
         while not self.reader.messages:
@@ -266,4 +275,64 @@ def test_what_a_gone_writer_did_not_take_is_kept_for_the_next_one(
     assert side.link.welcome is None
     (frame,) = side.pipeline._ready
     assert (frame.attempts, frame.may_be_stored) == (0, False)
+    side.close()
+
+
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_what_waits_for_an_answer_goes_in_one_frame_either_way(
+    tmp_path: Path, module: ModuleType
+) -> None:
+    bodies = [b"%d" % number * (1 + 900 * number) for number in range(9)]
+    frames, states = [], []
+    for is_short in (True, False):
+        side = Side(tmp_path / str(is_short), module.Exchange, is_short=is_short)
+        first = side.put()
+        side.put_long(bodies[0])
+        gathered = 0
+        for body in bodies[1:]:
+            if is_short and side.exchange.put("T", body, side.outcomes.append):
+                gathered += 1
+            else:
+                side.put_long(body)
+        assert gathered == (len(bodies) - 1 if is_short else 0)
+        side.give(sent(first))
+        side.turn()
+        head, payload = side.read()
+        frame = decode_send(head)
+        at, records = 0, []
+        for size in frame.sizes:
+            record = decode_message(payload[at + 48 : at + size])
+            records.append((size, record.topic, record.queue_id, record.body, record.flag))
+            at += size
+        assert at == len(payload)
+        frames.append((frame.runs, frame.payload_size, records))
+        side.give(sent(frame.request_id, (0, 4, 1_000, 10), (4, 5, 70_000, 14)))
+        side.turn()
+        states.append(side.state())
+        side.close()
+
+    assert frames[0] == frames[1]
+    assert [record[3] for record in frames[0][2]] == bodies
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_a_frame_that_is_full_takes_no_more(tmp_path: Path, module: ModuleType) -> None:
+    side = Side(tmp_path / "x", module.Exchange, is_short=True)
+    side.put()
+    side.put_long(b"first")
+    size = side.pipeline.options.batch_bytes // 4
+    taken = 0
+    while side.exchange.put("T", bytes(size), side.outcomes.append):
+        taken += 1
+
+    assert taken == 3
+    assert side.pipeline.only_gathers
+    # The window has room for none: the long way waits for it.
+    side.pipeline.unanswered_bytes += side.pipeline.options.window_bytes
+    assert not side.exchange.put("T", b"small", side.outcomes.append)
+    side.pipeline.unanswered_bytes -= side.pipeline.options.window_bytes
+    assert side.exchange.put("T", b"small", side.outcomes.append)
+    side.pipeline.flush()
+    assert not side.exchange.put("T", b"behind a flush", side.outcomes.append)
     side.close()
