@@ -78,7 +78,7 @@ class LoneFrames:
         found = read_plain(head, payload, *self.form, 1, crc32)
         if found is None:
             return 0
-        request_id, queue_id, topic, _ = found
+        request_id, _, ((_, queue_id, topic),) = found
         if queue_id >= topics.plain.get(topic, 0) or not batch.stage_one(
             identity, request_id, payload, size, topic=topic, queue_id=queue_id
         ):

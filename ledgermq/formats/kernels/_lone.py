@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Kernel of plain frames: a SEND to one queue, read by a writer; of one message, made by a client.
+"""Kernel of plain frames: a SEND as most are, read by a writer; of one message, made by a client.
 
 Cython in pure-Python mode, as ``_sends`` is. What is not as most frames are is left to those who
 read everything and say what is wrong with it: ``read_plain`` gives ``None`` then. Whether records
@@ -54,12 +54,11 @@ def read_plain(
     body_max: cython.Py_ssize_t,
     records_max: cython.Py_ssize_t,
     crc32: Callable[[memoryview, int], int],
-) -> tuple[int, int, bytes, memoryview] | None:
-    """What the two parts of a SEND say, if it is of one queue, with records that are whole and not
-    delayed.
+) -> tuple[int, memoryview, list[tuple[int, int, bytes]]] | None:
+    """What the two parts of a SEND say, if its records are whole and not delayed.
 
     That is: of version 1 and without flags, made for a log of these sizes, with a checksum and
-    records that are right. Whether the queue may be written to is not looked at.
+    records that are right. Whether its queues may be written to is not looked at.
 
     Args:
         header_size: of an entry's header before each record.
@@ -69,54 +68,73 @@ def read_plain(
         records_max: most records.
 
     Returns:
-        request id, queue id, topic, and the size of each record, unsigned 32-bit numbers in
-        ``head``; ``None`` for what others have to look at.
+        request id; the size of each record, unsigned 32-bit numbers in ``head``; and of each run
+        its records, queue id and topic. ``None`` for what others have to look at.
     """
     octets: cython.const[cython.uchar][::1] = head
     payload_size: cython.Py_ssize_t = len(payload)
+    head_size: cython.Py_ssize_t = len(head)
     count: cython.Py_ssize_t
+    run_count: cython.Py_ssize_t
     run_at: cython.Py_ssize_t
+    name_at: cython.Py_ssize_t
     size: cython.Py_ssize_t
+    of_run: cython.Py_ssize_t
+    first: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
     queue_id: cython.uint
-    if len(head) < _TABLES_AT:
+    if head_size < _TABLES_AT:
         return None
     count = _le32(octets, 16)
-    if not 1 <= count <= records_max:
+    run_count = _le32(octets, 20)
+    if not 1 <= run_count <= count <= records_max:
         return None
     run_at = _TABLES_AT + 4 * count
-    size = len(head) - run_at - _RUN_SIZE
+    name_at = run_at + _RUN_SIZE * run_count
     if (
-        not 1 <= size <= _TOPIC_MAX
+        name_at + _le32(octets, 36) != head_size
         or not 1 <= payload_size <= record_max * count
         or _le32(octets, 0) != _BEGIN
         or _le16(octets, 4) != _SEND
-        # Runs, and the records of the only one.
-        or _le32(octets, 20) != 1
-        or _le32(octets, run_at) != count
         or _le32(octets, 24) != payload_size
         or _le16(octets, 32) != header_size
         or _le16(octets, 34) != host_size
-        or _le32(octets, 36) != size
-        or _le32(octets, run_at + 8) != size
     ):
-        return None
-    queue_id = _le32(octets, run_at + 4)
-    if queue_id > _QUEUE_MAX:
         return None
     view = memoryview(head)
     if crc32(payload, crc32(view[_TABLES_AT:], 0)) != _le32(octets, 28):  # type: ignore[arg-type]
         return None
     sizes = view[_TABLES_AT:run_at].cast("I")
-    topic = head[run_at + _RUN_SIZE :]
     records = memoryview(payload)
-    fault, _, end = check_run(
-        records, 0, sizes, 0, count, header_size, host_size, record_max, body_max, queue_id, topic,
-        crc32,
-    )  # fmt: skip
-    if fault or end != payload_size or first_delayed(records, 0, sizes, 0, count, header_size) >= 0:
+    runs: list[tuple[int, int, bytes]] = []
+    while run_count:
+        run_count -= 1
+        of_run = _le32(octets, run_at)
+        queue_id = _le32(octets, run_at + 4)
+        size = _le32(octets, run_at + 8)
+        run_at += _RUN_SIZE
+        if (
+            not 1 <= of_run <= count - first
+            or not 1 <= size <= _TOPIC_MAX
+            or size > head_size - name_at
+            or queue_id > _QUEUE_MAX
+        ):
+            return None
+        topic = head[name_at : name_at + size]
+        name_at += size
+        fault, _, end = check_run(
+            records, at, sizes, first, of_run, header_size, host_size, record_max, body_max,
+            queue_id, topic, crc32,
+        )  # fmt: skip
+        if fault or first_delayed(records, at, sizes, first, of_run, header_size) >= 0:
+            return None
+        runs.append((of_run, queue_id, topic))
+        first += of_run
+        at = end
+    if first != count or at != payload_size or name_at != head_size:
         return None
     request_id: cython.ulonglong = _le32(octets, 12)
-    return (request_id << 32) | _le32(octets, 8), queue_id, topic, sizes
+    return (request_id << 32) | _le32(octets, 8), sizes, runs
 
 
 @cython.cfunc

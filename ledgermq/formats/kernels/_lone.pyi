@@ -9,7 +9,7 @@ def read_plain(
     body_max: int,
     records_max: int,
     crc32: Crc32,
-) -> tuple[int, int, bytes, memoryview] | None: ...
+) -> tuple[int, memoryview, list[tuple[int, int, bytes]]] | None: ...
 def write_lone(
     frame: bytes,
     begin: bytes,

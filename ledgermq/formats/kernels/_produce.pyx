@@ -3,9 +3,8 @@
 
 What comes of producers on this machine is taken, stamped, written and sent to the followers where
 the writer waits for it (``_wait``), frame by frame, by the checks of ``writer/lone_frames.py``, and
-in the order of ``ProduceService.take_frames``. A frame has records of one queue. One that is not as
-most are, and all behind it of the same producer, is left to them, with nothing changed. The state
-is theirs, lent for one wait.
+in the order of ``ProduceService.take_frames``. A frame that is not as most are, and all behind it
+of the same producer, is left to them, with nothing changed. The state is theirs, lent for one wait.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -43,6 +42,7 @@ cdef enum:
     ITEM_SIZE = 32
     PUTS_MAX = 512
     RECORDS_MAX = 4096
+    ANSWER_MAX = 1024
 
 cdef object _new = tuple.__new__
 
@@ -67,7 +67,7 @@ cdef class PlainTurns:
     cdef int64_t _pid
     cdef dict _by_descriptor, _by_identity, _sessions
     cdef object _placed, _use, _unanswered, _waiting, _due_type, _cursor_type, _end_type
-    cdef object _read_plain, _stamp_run, _crc32, _pack_sent
+    cdef object _read_plain, _stamp_run, _crc32, _pack_sent, _encode_sent
     cdef Py_ssize_t _header_size, _host_size, _record_max, _body_max, _blank
     cdef bytes _store_host
     cdef int _ack
@@ -113,7 +113,8 @@ cdef class PlainTurns:
         self._sessions, self._placed, self._use = fixed.sessions, fixed.placed, fixed.use
         self._unanswered, self._waiting = fixed.unanswered, fixed.waiting
         self._due_type, self._cursor_type, self._end_type = fixed.types
-        self._read_plain, self._stamp_run, self._crc32, self._pack_sent = fixed.functions
+        self._read_plain, self._stamp_run, self._crc32 = fixed.functions[:3]
+        self._pack_sent, self._encode_sent = fixed.functions[3:]
         self._header_size, self._host_size, self._record_max, self._body_max = fixed.form
         self._blank = fixed.blank_size
         self._store_host = fixed.store_host
@@ -262,10 +263,10 @@ cdef class PlainTurns:
     cdef bint _stage(self, connection, bytes head, bytes payload) except -1:
         """Check and stamp one frame, behind those that are staged; false: it is left."""
         cdef bytes identity = connection.identity
-        cdef bytes topic
-        cdef int64_t offset, position, now
+        cdef int64_t position, now
         cdef Py_ssize_t size = len(payload)
         cdef Py_ssize_t count
+        cdef list runs
         if (
             len(self._staged) >= PUTS_MAX
             or self._records >= RECORDS_MAX
@@ -296,18 +297,16 @@ cdef class PlainTurns:
         )
         if found is None:
             return False
-        request_id, queue_id, topic, sizes = found
+        request_id, sizes, runs = found
         count = len(sizes)
         if (
             self._items_fd >= 0
             and self._items_at + (self._records + count) * ITEM_SIZE > self._items_blocks
         ):
             return False
-        queue = (topic, queue_id)
-        known = self._offsets.get(queue)
-        if known is None or queue_id >= self._topics.get(topic, 0):
-            return False
-        offset = known
+        for _, queue_id, topic in runs:
+            if (topic, queue_id) not in self._offsets or queue_id >= self._topics.get(topic, 0):
+                return False
         if not self._staged:
             self._begin()
         now = lmq_time(CLOCK_REALTIME) // 1000000
@@ -315,47 +314,67 @@ cdef class PlainTurns:
             self._timestamp = now
         position = self._position + self._size
         memcpy(self._bytes + self._size, PyBytes_AS_STRING(payload), size)
-        self._chain = self._stamp_run(
-            self._batch,
-            self._size,
-            sizes,
-            0,
-            count,
-            self._header_size,
-            position,
-            self._index + self._records + 1 if self._header_size else 0,
-            self._term,
-            offset,
-            self._timestamp,
-            self._store_host,
-            self._chain,
-            self._items,
-            self._records * ITEM_SIZE,
-            self._crc32,
-        )
+        spans, before = self._stamp(sizes, runs)
         self._size += size
         self._records += count
-        self._offsets[queue] = offset + count
         if identity in self._placed:
             self._use(identity)
         session.in_flight = self._unanswered.add(identity, own, size)
-        answer = self._pack_sent(
-            request_id,
-            self._term,
-            self._timestamp,
-            self._ack,
-            0,
-            count,
-            position + self._header_size,
-            offset,
-        )
-        self._staged.append(
-            (connection, head, payload, queue, offset, count, answer, position + size)
-        )
+        if len(spans) == 1:
+            answer = self._pack_sent(
+                request_id, self._term, self._timestamp, self._ack, *spans[0]
+            )
+        else:
+            answer = self._encode_sent(
+                request_id,
+                term=self._term,
+                store_timestamp=self._timestamp,
+                ack=self._ack,
+                spans=spans,
+            )
+        self._staged.append((connection, head, payload, before, count, answer, position + size))
         lmq_add(self._cells, self._counters_at, count)
         lmq_add(self._cells, self._counters_at + 1, size)
         lmq_add(self._cells, self._counters_at + 2, 1)
         return True
+
+    cdef object _stamp(self, sizes, list runs):
+        """Fill in what only the leader knows, in the records behind those that are staged; the
+        spans that tell where they are, and the offsets that their queues had.
+        """
+        cdef Py_ssize_t first = 0
+        cdef Py_ssize_t at = self._size
+        cdef Py_ssize_t count, k
+        cdef list spans = []
+        cdef list before = []
+        for count, queue_id, topic in runs:
+            queue = topic, queue_id
+            offset = self._offsets[queue]
+            self._chain = self._stamp_run(
+                self._batch,
+                at,
+                sizes,
+                first,
+                count,
+                self._header_size,
+                self._position + at,
+                self._index + self._records + first + 1 if self._header_size else 0,
+                self._term,
+                offset,
+                self._timestamp,
+                self._store_host,
+                self._chain,
+                self._items,
+                (self._records + first) * ITEM_SIZE,
+                self._crc32,
+            )
+            self._offsets[queue] = offset + count
+            spans.append((first, count, self._position + at + self._header_size, offset))
+            before.append((queue, offset))
+            for k in range(first, first + count):
+                at += <Py_ssize_t>sizes[k]
+            first += count
+        return spans, before
 
     cdef int _begin(self) except -1:
         """Take the put lock."""
@@ -425,7 +444,7 @@ cdef class PlainTurns:
         values[3] = lmq_cell(self._cells, self._counters_at)
         lmq_publish(self._cells, self._written, values, 4)
         self._release()
-        for connection, head, payload, queue, offset, _, answer, behind in staged:
+        for connection, head, payload, _, _, answer, behind in staged:
             self._waiting.append(
                 _new(self._due_type, (behind, connection.identity, answer, len(payload), since))
             )
@@ -439,9 +458,10 @@ cdef class PlainTurns:
     cdef int _undo(self, list staged) except -1:
         """What is staged could not be written: it was never taken, and comes again in a turn."""
         cdef Py_ssize_t size
-        for connection, head, payload, queue, offset, count, answer, behind in reversed(staged):
+        for connection, head, payload, before, count, answer, behind in reversed(staged):
             size = len(payload)
-            self._offsets[queue] = offset
+            for queue, offset in reversed(before):
+                self._offsets[queue] = offset
             session = self._sessions.get(connection.identity)
             left = self._unanswered.release(connection.identity, size)
             if session is not None:
@@ -520,7 +540,7 @@ cdef class PlainTurns:
         """Answer every frame that is stored before ``position``."""
         cdef int64_t now
         cdef bytes answer, identity
-        cdef uint8_t framed[256]
+        cdef uint8_t framed[ANSWER_MAX]
         cdef uint32_t head[2]
         cdef Py_ssize_t size
         waiting = self._waiting
@@ -538,7 +558,7 @@ cdef class PlainTurns:
             session.in_flight = left
             connection = self._by_identity.get(identity)
             size = len(answer)
-            if connection is not None and not connection.unsent and size + HEAD_SIZE <= 256:
+            if connection is not None and not connection.unsent and size + HEAD_SIZE <= ANSWER_MAX:
                 head[0], head[1] = <uint32_t>size, 0
                 memcpy(framed, head, HEAD_SIZE)
                 memcpy(framed + HEAD_SIZE, PyBytes_AS_STRING(answer), size)

@@ -90,7 +90,7 @@ def test_the_kernel_writes_what_the_encoder_writes(
     assert frame.encode(request_ids[1], is_resumed=is_resumed) == again
     assert module.read_plain(
         head, payload, form.entry_header_size, form.store_host_size, 5_000, 5_000, 1, crc32
-    ) == (request_ids[0], queue_id, topic, frame.sizes)
+    ) == (request_ids[0], frame.sizes, [(1, queue_id, topic)])
 
 
 def test_the_largest_body_is_that_which_the_encoder_takes() -> None:

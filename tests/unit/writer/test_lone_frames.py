@@ -494,8 +494,13 @@ def test_a_lone_frame_with_another_octet_anywhere_is_left_to_the_general_way(
 
     def read(head: bytes, payload: bytes) -> object:
         found = module.read_plain(head, payload, 48, 8, 4_000, 2_000, 1, crc32)
-        assert found is None or list(found[3]) == [len(payload)]
-        return found and found[:3]
+        if found is None:
+            return None
+        request_id, sizes, runs = found
+        assert list(sizes) == [len(payload)]
+        (run,) = runs
+        assert run[0] == 1
+        return request_id, *run[1:]
 
     assert read(head, payload) == (5, 0, b"orders")
     own = range(6, 16)
