@@ -136,19 +136,24 @@ class Frame:
         )
 
 
-class LoneFrame(Frame):
-    """A frame of one message, which is encoded already, and about to be sent."""
+class WholeFrame(Frame):
+    """A frame of one queue that is encoded already, and about to be sent."""
 
     __slots__ = ("_whole",)
 
     def __init__(
-        self, form: Form, run: SendRun, whole: bytes, size: int, future: SendFuture[SendResult]
+        self,
+        form: Form,
+        run: SendRun,
+        whole: bytes | bytearray,
+        sizes: array[int],
+        future: AnyFuture,
     ) -> None:
-        """A frame of ``size`` bytes; ``whole`` is what its first attempt is on a stream."""
+        """A frame of such records; ``whole`` is what its first attempt is on a stream."""
         self.form = form
         self.runs = [run]
-        self.size = size
-        self.sizes = array("I", (size,))
+        self.size = sum(sizes)
+        self.sizes = sizes
         self.futures = [future]
         self.attempts = 1
         self.may_be_stored = False
@@ -159,11 +164,11 @@ class LoneFrame(Frame):
 
     @property
     def payload(self) -> bytes:  # type: ignore[override]
-        """Its record."""
-        return self._whole[-self.size :]
+        """Its records."""
+        return bytes(self._whole[-self.size :])
 
     def _encode_head(self, request_id: int, *, is_resumed: bool) -> bytes:
-        head = self._whole[HEAD_SIZE : -self.size]
+        head = bytes(self._whole[HEAD_SIZE : -self.size])
         return resent(head, request_id, is_retry=self.may_be_stored, is_resumed=is_resumed)
 
 
@@ -258,6 +263,11 @@ def lone_frame(
     return Frame(form, parts, array("I", (size,)), [run], [future], tables=tables), future
 
 
+def batch_of(records: int, id_of: Callable[[int], str]) -> Callable[[FrameResult], BatchResult]:
+    """What makes the result of a batch of the answer to its frame."""
+    return lambda answer: BatchResult(answer, records, id_of)
+
+
 def batch_frame(
     form: Form,
     run: SendRun,
@@ -267,8 +277,5 @@ def batch_frame(
 ) -> tuple[Frame, SendFuture[BatchResult]]:
     """A frame of one batch, and the future of its result."""
 
-    def make(answer: FrameResult) -> BatchResult:
-        return BatchResult(answer, run.records, records.id_of)
-
-    future = SendFuture(waiting, make, records.id_of(0), callback)
+    future = SendFuture(waiting, batch_of(run.records, records.id_of), records.id_of(0), callback)
     return Frame(form, records.parts, records.sizes, [run], [future]), future

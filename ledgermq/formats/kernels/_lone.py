@@ -9,6 +9,7 @@ a client's encoder and ``encode_send`` write.
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 import cython
@@ -230,6 +231,55 @@ def write_lone(
     summed = memoryview(message)[_STREAM_HEAD + _TABLES_AT :]
     _put_le32(octets, _STREAM_HEAD + 28, crc32(summed, 0))
     return bytes(message), size
+
+
+def write_batch(
+    frame: bytes,
+    begin: bytes,
+    tail: bytes,
+    bodies: list[bytes],
+    request_id: cython.ulonglong,
+    number: cython.ulonglong,
+    born_ms: cython.ulonglong,
+    hole: cython.Py_ssize_t,
+    crc32: Callable[[memoryview, int], int],
+) -> tuple[bytearray, array[int]]:
+    """The SEND of several messages of one queue, from what ``write_lone`` needs of it.
+
+    Args:
+        number: of the first unique id; the others follow.
+
+    Returns:
+        both parts, behind what tells their sizes; the size of each record.
+    """
+    count: cython.Py_ssize_t = len(bodies)
+    tables: cython.Py_ssize_t = _STREAM_HEAD + _TABLES_AT
+    name: cython.Py_ssize_t = len(frame) + 4 * (count - 1)
+    total: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t
+    k: cython.Py_ssize_t
+    message = bytearray(_STREAM_HEAD)
+    message += frame[:_TABLES_AT]
+    message += bytes(4 * count)
+    message += frame[_TABLES_AT + 4 :]
+    sizes = array("I", bytes(4 * count))
+    table: cython.uint[::1] = sizes
+    for k in range(count):
+        size = _add_record(message, begin, tail, bodies[k], number + k, born_ms, hole, crc32)
+        table[k] = size
+        total += size
+    octets: cython.uchar[::1] = message
+    _put_le32(octets, 0, name)
+    _put_le32(octets, 4, total + 1)
+    _put_le32(octets, _STREAM_HEAD + 8, request_id & 0xFFFFFFFF)
+    _put_le32(octets, _STREAM_HEAD + 12, request_id >> 32)
+    _put_le32(octets, _STREAM_HEAD + 16, count)
+    _put_le32(octets, _STREAM_HEAD + 24, total)
+    for k in range(count):
+        _put_le32(octets, tables + 4 * k, table[k])
+    _put_le32(octets, tables + 4 * count, count)
+    _put_le32(octets, _STREAM_HEAD + 28, crc32(memoryview(message)[tables:], 0))
+    return message, sizes
 
 
 def write_record(

@@ -1,3 +1,5 @@
+from array import array
+
 from ledgermq.formats.kernels.crc32 import Crc32
 
 def read_plain(
@@ -30,3 +32,14 @@ def write_record(
     hole: int,
     crc32: Crc32,
 ) -> bytes: ...
+def write_batch(
+    frame: bytes,
+    begin: bytes,
+    tail: bytes,
+    bodies: list[bytes],
+    request_id: int,
+    number: int,
+    born_ms: int,
+    hole: int,
+    crc32: Crc32,
+) -> tuple[bytearray, array[int]]: ...

@@ -147,7 +147,12 @@ from ledgermq.formats.kernels._ids import (  # noqa: E402
     text_hash,
 )
 from ledgermq.formats.kernels._link import link_keys, set_slots  # noqa: E402
-from ledgermq.formats.kernels._lone import read_plain, write_lone, write_record  # noqa: E402
+from ledgermq.formats.kernels._lone import (  # noqa: E402
+    read_plain,
+    write_batch,
+    write_lone,
+    write_record,
+)
 from ledgermq.formats.kernels._pulls import choose_units, join_records, match_heads  # noqa: E402
 from ledgermq.formats.kernels._rows import (  # noqa: E402
     measure_rows,
@@ -217,6 +222,7 @@ __all__ = [
     "text_hash",
     "verify_span",
     "whole_records",
+    "write_batch",
     "write_lone",
     "write_record",
     "write_rows",

@@ -14,12 +14,14 @@ import pytest
 
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.link import Link
-from ledgermq.client.sending.message_options import outgoing
+from ledgermq.client.core.results import SendResult
+from ledgermq.client.sending.message_options import outgoing, shared_outgoing
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
 from ledgermq.client.sending.sender import RouteTable, Sender
 from ledgermq.client.stream_connection import SUFFIX
 from ledgermq.formats.kernels import kernel
+from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.records.message import decode_message
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError
 from ledgermq.wire.byte_stream import MessageReader, message_head
@@ -67,6 +69,19 @@ def looks_like_it(asked: int) -> list[bytes]:
     whole = message(encode_header(Kind.REFUSED, asked + 1), b"reason" + false)
     return [whole[: -len(false)], false]
 
+
+TOGETHER: dict[str, Callable[[list[int]], bytes]] = {
+    "all at once": lambda asked: b"".join(map(sent, asked)),
+    "but for the last": lambda asked: b"".join(map(sent, asked[:-1])),
+    "backwards": lambda asked: b"".join(map(sent, reversed(asked))),
+    "one of them twice": lambda asked: b"".join(map(sent, [*asked, asked[0]])),
+    "one of nobody among them": lambda asked: b"".join(map(sent, [asked[0], 999, *asked[1:]])),
+    "a role among them": lambda asked: sent(asked[0]) + ROLE + b"".join(map(sent, asked[1:])),
+    "the last one cut": lambda asked: b"".join(map(sent, asked))[:-9],
+    "a refusal behind them": lambda asked: (
+        b"".join(map(sent, asked[:-1])) + message(*encode_refused(asked[-1], BusyError("later")))
+    ),
+}
 
 ANSWERS: dict[str, Callable[[int], list[bytes]]] = {
     "an answer": lambda asked: [sent(asked)],
@@ -142,6 +157,15 @@ class Side:
         callback = self.outcomes.append
         self.sender.put_one(choice, whole, queues=1, now=now, callback=callback)
 
+    def put_batch(self, bodies: list[bytes]) -> None:
+        """Send a batch, by the way that is looked at; the id of its request."""
+        if not self.is_short or not self.exchange.put_batch("T", bodies, self.outcomes.append):
+            choice, shared = shared_outgoing("T", "send_batch")
+            now = time.monotonic()
+            callback = self.outcomes.append
+            self.sender.put_batch(choice, bodies, shared, queues=1, now=now, callback=callback)
+            self.pipeline.advance(now)
+
     def read(self) -> list[bytes]:
         while not self.reader.messages:
             self.reader.feed(self.writer.recv(1 << 16))
@@ -160,7 +184,8 @@ class Side:
 
     def turn(self) -> None:
         """As a loop does when something has come."""
-        if not (self.is_short and self.pipeline.in_flight and self.exchange.take()):
+        has_taken = self.is_short and self.pipeline.in_flight and self.exchange.take()
+        if not has_taken or self.pipeline.unanswered_bytes:
             self.pipeline.advance(time.monotonic())
         futures, self.pipeline.callbacks = self.pipeline.callbacks, []
         for future in futures:
@@ -181,7 +206,8 @@ class Side:
             except LedgerError as error:
                 outcomes.append(repr(error))
             else:
-                outcomes.append(repr(one).replace(one.unique_id, "id"))
+                results = [one] if isinstance(one, SendResult) else list(one)
+                outcomes += [repr(each).replace(each.unique_id, "id") for each in results]
         return found | {
             "in flight": list(self.pipeline._in_flight),
             "ready": len(self.pipeline._ready),
@@ -229,6 +255,26 @@ def test_whatever_is_answered_both_ways_come_to_the_same(
         for content in ANSWERS[name](side.put()):
             side.give(content)
             side.turn()
+        states.append(side.state())
+        side.close()
+
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_answers_to_several_frames_come_to_the_same(
+    tmp_path: Path, module: ModuleType, name: str
+) -> None:
+    states = []
+    for is_short in (True, False):
+        side = Side(tmp_path / str(is_short), module.Exchange, is_short=is_short)
+        asked = [side.put()]
+        for number in range(4):
+            side.put_batch([b"%d" % number])
+            asked.append(decode_header(side.read()[0]).request_id)
+        side.give(TOGETHER[name](asked))
+        side.turn()
         states.append(side.state())
         side.close()
 
@@ -314,6 +360,57 @@ def test_what_waits_for_an_answer_goes_in_one_frame_either_way(
     assert frames[0] == frames[1]
     assert [record[3] for record in frames[0][2]] == bodies
     assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_batches_go_in_frames_of_their_own_either_way(tmp_path: Path, module: ModuleType) -> None:
+    batches = [[b"%d" % number * size for size in range(1, 6)] for number in range(5)]
+    frames, states = [], []
+    for is_short in (True, False):
+        side = Side(tmp_path / str(is_short), module.Exchange, is_short=is_short)
+        asked = [side.put()]
+        told = side.pipeline.in_flight
+        for bodies in batches:
+            side.put_batch(bodies)
+            told += 1
+            assert side.pipeline.in_flight == told
+        for bodies in batches:
+            head, payload = side.read()
+            frame = decode_send(head)
+            assert crc32(payload, crc32(frame.tables, 0)) == frame.checksum
+            at, records = 0, []
+            for size in frame.sizes:
+                records.append(decode_message(payload[at + 48 : at + size]).body)
+                at += size
+            assert (at, records) == (len(payload), bodies)
+            frames.append((frame.runs, list(frame.sizes)))
+            asked.append(frame.request_id)
+        side.give(
+            b"".join(
+                sent(request_id, (0, 5 if number else 1, 1_000 * number, 10 * number))
+                for number, request_id in enumerate(asked)
+            )
+        )
+        side.turn()
+        states.append(side.state())
+        side.close()
+
+    assert frames[:5] == frames[5:]
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_batches_that_are_not_as_most_go_the_long_way(tmp_path: Path, module: ModuleType) -> None:
+    side = Side(tmp_path / "x", module.Exchange, is_short=True)
+    side.put()
+    put = side.exchange.put_batch
+    for bodies in ([], [b"a", bytearray(b"b")], [bytes(1 << 20)], [b"a"] * ((1 << 20) + 1)):
+        assert not put("T", bodies, side.outcomes.append)
+    assert not put("unknown", [b"a"], side.outcomes.append)
+    while put("T", [b"a"], side.outcomes.append):
+        assert side.pipeline.in_flight <= side.pipeline.options.max_in_flight
+    assert side.pipeline.in_flight == side.pipeline.options.max_in_flight
+    side.close()
 
 
 @pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
