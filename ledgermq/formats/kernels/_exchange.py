@@ -329,7 +329,7 @@ def _gather(self: Exchange, topic, body, callback):
     form = pipeline._form
     name = self._topic_bytes(topic)
     queue_id = frame.queues.get(name)
-    if queue_id is None or frame.form is not form:
+    if queue_id is None or (frame.form is not form and frame.form != form):
         return None
     sender = self._sender
     queue = name, queue_id
