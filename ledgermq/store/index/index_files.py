@@ -448,8 +448,8 @@ class _OpenFile:
         end = begin + int(last["seconds"][0]) * 1_000 + 999
         octets = memoryview(slots.tobytes())
         for at in range(0, len(octets), _PIECE):
-            # Not through the map: a page that is written whole need not be read first, and a slow
-            # disk that has to read five thousand of them takes longer than anybody waits for a sign.
+            # Not through the map: a page that is written whole need not be read first, and to read
+            # five thousand of them takes a slow disk longer than anybody waits for a sign.
             sign_of_life()
             piece = octets[at : at + _PIECE]
             write_fully(self.fd, piece, HEADER_SIZE + at, str(self.path))
