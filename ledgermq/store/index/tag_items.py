@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from ledgermq.formats.records.message import SIZE_MIN, WORD, Message, decode_mes
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.limits import ENTRY_SIZE_MAX
 from ledgermq.store.files.disk_sync import make_folder
+from ledgermq.store.files.file_names import starts_in
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.index.index_reader import IndexReader
 from ledgermq.store.log_family import LogFamily
@@ -64,7 +67,13 @@ def keep_tags(root: Path) -> None:
     replace_file(path, b"")
 
 
-def has_tag_items(root: Path, log: LogFamily, layout: IndexLayout | None = None) -> bool:
+def has_tag_items(
+    root: Path,
+    log: LogFamily,
+    layout: IndexLayout | None = None,
+    *,
+    sign_of_life: Callable[[], None] = lambda: None,
+) -> bool:
     """Whether the Index has items of tags: it was noted, or the newest messages show it.
 
     An Index that cannot be read has none.
@@ -72,6 +81,7 @@ def has_tag_items(root: Path, log: LogFamily, layout: IndexLayout | None = None)
     Args:
         log: files with the messages.
         layout: of the Index's files, None to find it out.
+        sign_of_life: called for each message that is looked at.
 
     Raises:
         StorageError: a file cannot be read.
@@ -79,11 +89,12 @@ def has_tag_items(root: Path, log: LogFamily, layout: IndexLayout | None = None)
     if are_tags_kept(root):
         return True
     try:
-        reader = IndexReader(root / "index", layout=layout)
-        try:
-            return _shows_tags(reader, log)
-        finally:
-            reader.close()
+        with ExitStack() as opened:
+            reader = IndexReader(root / "index", layout=layout)
+            opened.callback(reader.close)
+            messages = _Messages(log)
+            opened.callback(messages.close)
+            return _shows_tags(reader, messages, sign_of_life)
     except (ConfigError, CorruptLogError) as error:
         logger.warning("not known whether the index has items of tags: %s", error)
         return False
@@ -93,14 +104,16 @@ def _path(root: Path) -> Path:
     return root / "ledgermq" / TAGS_NAME
 
 
-def _shows_tags(reader: IndexReader, log: LogFamily) -> bool:
+def _shows_tags(reader: IndexReader, messages: _Messages, sign_of_life: Callable[[], None]) -> bool:
     looked = untagged = 0
     for header, view in reader.newest_first():
         assert reader.layout is not None
-        for message, hashes in _newest(header, view, reader.layout, log):
+        for position, hashes in _newest(header, view, reader.layout):
             if looked == _LOOKED_MAX:
                 return False
             looked += 1
+            sign_of_life()
+            message = messages.at(position)
             if message is None or not message.tags:
                 continue
             if index_key_hash(tag_key(message.topic, message.tags)) in hashes:
@@ -112,40 +125,70 @@ def _shows_tags(reader: IndexReader, log: LogFamily) -> bool:
 
 
 def _newest(
-    header: IndexHeader, view: memoryview, layout: IndexLayout, log: LogFamily
-) -> Iterator[tuple[Message | None, npt.NDArray[np.void]]]:
-    """What a file's items point to, the newest first, and the hashes of a message's items."""
+    header: IndexHeader, view: memoryview, layout: IndexLayout
+) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
+    """Positions that a file's items have, the highest first, and the hashes of each one's items."""
     first = max(1, header.index_count - _ITEMS_MAX)
     items = np.frombuffer(view, KEY_ITEM, header.index_count - first, layout.item_at(first))
     positions = items["position"].astype(np.int64)
-    for position in np.unique(positions)[::-1].tolist():
-        yield _message_at(log, position), items["hash"][positions == position]
+    if not len(positions):
+        return
+    order = np.argsort(positions, kind="stable")
+    begins = [0, *(np.flatnonzero(np.diff(positions[order])) + 1).tolist()]
+    for begin, end in zip(begins[::-1], [len(order), *begins[:0:-1]], strict=True):
+        yield int(positions[order[begin]]), items["hash"][order[begin:end]]
 
 
-def _message_at(log: LogFamily, position: int) -> Message | None:
-    """The message at a position; None where there is none: the Index may be of a longer log."""
-    for folder, start in log.candidates(position):
-        path = folder.path / f"{start:020d}"
+class _Messages:
+    """Messages by their positions; files are listed once, and one after the other is open: most
+    messages are in the same file.
+    """
+
+    def __init__(self, log: LogFamily) -> None:
+        """Nothing is open.
+
+        Raises:
+            StorageError: the files cannot be listed.
+        """
+        # The newest folder first, as ``LogFamily.candidates`` has them.
+        self._folders = [(one.path, starts_in(one.path)) for one in reversed(log.folders)]
+        self._path: Path | None = None
+        self._fd = -1
+
+    def at(self, position: int) -> Message | None:
+        """The message at a position; None where there is none: the Index may be of a longer log.
+
+        Raises:
+            StorageError: a file cannot be read.
+        """
+        for folder, starts in self._folders:
+            number = bisect_right(starts, position)
+            if number:
+                start = starts[number - 1]
+                message = self._in(folder / f"{start:020d}", position - start)
+                if message is not None and message.physical_offset == position:
+                    return message
+        return None
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._path = -1, None
+
+    def _in(self, path: Path, at: int) -> Message | None:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                head = os.pread(fd, WORD.size, position - start)
-                size = WORD.unpack(head)[0] if len(head) == WORD.size else 0
-                if not SIZE_MIN <= size <= ENTRY_SIZE_MAX:
-                    continue
-                record = memoryview(os.pread(fd, size, position - start))
-            finally:
-                os.close(fd)
-        except FileNotFoundError:
-            continue
+            if path != self._path:
+                self.close()
+                self._fd, self._path = os.open(path, os.O_RDONLY | os.O_CLOEXEC), path
+            head = os.pread(self._fd, WORD.size, at)
+            size = WORD.unpack(head)[0] if len(head) == WORD.size else 0
+            if not SIZE_MIN <= size <= ENTRY_SIZE_MAX:
+                return None
+            return decode_message(memoryview(os.pread(self._fd, size, at)))
+        except (FileNotFoundError, CorruptLogError):
+            return None
         except OSError as error:
             raise StorageError(
                 "log file not read", errno=error.errno, file=str(path), reason=error.strerror
             ) from error
-        try:
-            message = decode_message(record)
-        except CorruptLogError:
-            continue
-        if message.physical_offset == position:
-            return message
-    return None

@@ -168,7 +168,7 @@ def keeps_tags(root: Path, files: DerivedFiles, log: LogFamily | None) -> bool:
         return False
     if saved is not None and index.end_position <= saved.index_end:
         return False
-    found = has_tag_items(root, log, index.layout)
+    found = has_tag_items(root, log, index.layout, sign_of_life=files.queues.give_sign)
     if found:
         keep_tags(root)
     return found

@@ -17,11 +17,11 @@ from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.model.config.settings import NodeSection, ScrubSection, Settings, StoreSection
 from ledgermq.model.ids import Position
 from ledgermq.repair.check.check_store import CheckOptions, check_store
+from ledgermq.store.files.file_names import starts_in
 from ledgermq.store.files.store_checkpoint import read_checkpoint
 from ledgermq.store.index import tag_items
 from ledgermq.store.index.index_reader import IndexReader
 from ledgermq.store.index.tag_items import are_tags_kept, has_tag_items, keep_tags
-from ledgermq.store.log_family import LogFamily
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.dispatch_build import DispatchBuilder
 from ledgermq.store.store_directory import open_directory
@@ -222,16 +222,26 @@ def test_what_rocketmq_5_has_noted_of_its_log_stays_in_the_checkpoint(golden_cop
 def test_an_index_without_tags_costs_a_start_so_many_looks_and_no_more(
     golden_copy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, looked, read = golden_copy("gd0"), list[int](), tag_items._message_at
+    root, looked, read = golden_copy("gd0"), list[int](), tag_items._Messages.at
+    signs: list[int] = []
+    listed: list[Path] = []
 
-    def noted(log: LogFamily, position: int) -> Message | None:
+    def noted(messages: tag_items._Messages, position: int) -> Message | None:
         looked.append(position)
-        found = read(log, position)
+        found = read(messages, position)
         return None if found is None else replace(found, properties=b"")
 
-    monkeypatch.setattr(tag_items, "_LOOKED_MAX", 5)
-    monkeypatch.setattr(tag_items, "_message_at", noted)
+    def listing(folder: Path) -> list[int]:
+        listed.append(folder)
+        return starts_in(folder)
 
-    assert not has_tag_items(root, open_directory(root).log_family)
-    assert 5 <= len(looked) <= 6
+    monkeypatch.setattr(tag_items, "_LOOKED_MAX", 5)
+    monkeypatch.setattr(tag_items._Messages, "at", noted)
+    monkeypatch.setattr(tag_items, "starts_in", listing)
+    log = open_directory(root).log_family
+
+    assert not has_tag_items(root, log, sign_of_life=lambda: signs.append(1))
+    assert len(looked) == len(signs) == 5
     assert looked == sorted(looked, reverse=True)
+    # However slow the disk is: folders are listed once, and not for each message.
+    assert len(listed) == len(log.folders)
