@@ -21,7 +21,7 @@ from ledgermq.client.reading.received_json import received_as_json
 from ledgermq.formats.receipts.checkpoint import SignedHead, text_of
 from ledgermq.formats.receipts.receipt import RECEIPT_SIZE_MAX, Receipt, note_of
 from ledgermq.formats.receipts.signed_note import NoteKey
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError, refused_as
 
 PLACE = "read pieces in place of a node: a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…"
 
@@ -286,9 +286,7 @@ def _content(path: Path, what: str) -> str:
     except FileNotFoundError as error:
         raise ConfigError(f"no {what}: there is no such file", file=str(path)) from error
     except OSError as error:
-        raise StorageError(
-            f"{what} not read", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
+        raise StorageError.of(f"{what} not read", error, file=path) from error
     try:
         return found.decode()
     except UnicodeDecodeError as error:
@@ -296,9 +294,5 @@ def _content(path: Path, what: str) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    try:
+    with refused_as("body not written", file=path):
         path.write_bytes(content)
-    except OSError as error:
-        raise StorageError(
-            "body not written", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error

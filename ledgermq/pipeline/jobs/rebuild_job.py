@@ -25,7 +25,7 @@ from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexHeade
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.delay_levels import delay_levels_ms
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, refused_as
 from ledgermq.pipeline.jobs.derived_pieces import (
     KEY,
     BatchQueues,
@@ -160,12 +160,8 @@ def _begin(staging: Path) -> None:
     if staging.is_dir() and any(staging.iterdir()) and read_staged(staging) is None:
         raise ConfigError("not empty, and not of an earlier run", directory=str(staging))
     delete_folder(staging)
-    try:
+    with refused_as("folder not made", file=staging):
         (staging / "consumequeue").mkdir(parents=True)
-    except OSError as error:
-        raise StorageError(
-            "folder not made", errno=error.errno, file=str(staging), reason=error.strerror
-        ) from error
     write_staged(staging, StagedDerived(complete=False))
 
 

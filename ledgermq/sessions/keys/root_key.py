@@ -51,9 +51,7 @@ def read_root_key(path: Path) -> RootKey | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageError(
-            f"root key not read: {error.strerror}", errno=error.errno, file=str(path)
-        ) from error
+        raise StorageError.of("root key not read", error, why="within", file=path) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(
             "others can read or change the root key of the cluster: chmod 600, and begin anew if"

@@ -139,9 +139,7 @@ def _message_at(log: LogFamily, position: int) -> Message | None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise StorageError(
-                "log file not read", errno=error.errno, file=str(path), reason=error.strerror
-            ) from error
+            raise StorageError.of("log file not read", error, file=path) from error
         try:
             message = decode_message(record)
         except CorruptLogError:
