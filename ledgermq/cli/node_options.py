@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ledgermq.cli.arguments import takes
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 
 NAME = "ledgermq-cli"
@@ -12,27 +13,17 @@ NAME = "ledgermq-cli"
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--address``, ``--timeout`` and ``--json``."""
-    parser.add_argument(
-        "--address",
-        default=DEFAULT_ADDRESS,
-        metavar="ADDRESS",
-        help="ipc:// and the node's runtime directory, or tcp://HOST:PORT of its consume socket; "
+    takes(
+        parser,
+        "--address ADDRESS",
+        "ipc:// and the node's runtime directory, or tcp://HOST:PORT of its consume socket; "
         f"of several nodes of a group, divided by commas (default: {DEFAULT_ADDRESS})",
+        default=DEFAULT_ADDRESS,
     )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=15.0,
-        metavar="SECONDS",
-        help="how long the node may take (default: 15)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    takes(parser, "--timeout SECONDS", "how long the node may take (default: 15)", default=15.0)
+    takes(parser, "--json", "print JSON")
 
 
 def add_cluster_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--cluster``: what is changed is that of all groups."""
-    parser.add_argument(
-        "--cluster",
-        action="store_true",
-        help="for all groups of the cluster; is asked of its home",
-    )
+    takes(parser, "--cluster", "for all groups of the cluster; is asked of its home")

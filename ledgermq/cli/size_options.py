@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ledgermq.cli.arguments import takes
 from ledgermq.model.config.settings import StoreSection
 
 
@@ -12,17 +13,13 @@ def add_size_options(parser: argparse.ArgumentParser) -> None:
     sizes = parser.add_argument_group(
         "sizes of queue and index files", "as in broker.conf; those of the files there, if any"
     )
-    sizes.add_argument(
-        "--queue-file-size", type=int, metavar="BYTES", help="mappedFileSizeConsumeQueue"
-    )
-    sizes.add_argument("--hash-slots", type=int, metavar="N", help="maxHashSlotNum")
-    sizes.add_argument("--index-items", type=int, metavar="N", help="maxIndexNum")
-    sizes.add_argument(
-        "--delay-levels",
-        metavar="TEXT",
+    takes(sizes, "--queue-file-size BYTES", "mappedFileSizeConsumeQueue")
+    takes(sizes, "--hash-slots N", "maxHashSlotNum")
+    takes(sizes, "--index-items N", "maxIndexNum")
+    takes(
+        sizes,
+        "--delay-levels TEXT",
+        "messageDelayLevel, when it is not RocketMQ's default",
         default=StoreSection().message_delay_level,
-        help="messageDelayLevel, when it is not RocketMQ's default",
     )
-    sizes.add_argument(
-        "--no-index", action="store_true", help="the store has no index (messageIndexEnable=false)"
-    )
+    takes(sizes, "--no-index", "the store has no index (messageIndexEnable=false)")
