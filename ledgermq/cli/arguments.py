@@ -1,7 +1,7 @@
 """Words and options of commands, each told with what its value is: ``--out DIR``, ``topic TOPIC``.
 
 What a value is called says what it is made into, so that both cannot differ: ``N`` is a whole
-number in each command, ``DIR`` a path.
+number in each command, ``DIR`` a path. Options that several commands have stand here, too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from ledgermq.client.core.address import DEFAULT_ADDRESS
+from ledgermq.model.config.settings import StoreSection
 
 KINDS: dict[str, Callable[[str], object]] = {
     **dict.fromkeys(("N", "BYTES", "MS", "OFFSET", "QUEUE"), int),
@@ -36,3 +39,57 @@ def takes(
     elif name.startswith("--") and not more.keys() & {"action", "choices", "type"}:
         more["action"] = "store_true"
     parser.add_argument(name, help=text, **more)
+
+
+NAME = "ledgermq-cli"
+"""What a node's operator sees of a command."""
+
+
+def add_node_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--address``, ``--timeout`` and ``--json``."""
+    takes(
+        parser,
+        "--address ADDRESS",
+        "ipc:// and the node's runtime directory, or tcp://HOST:PORT of its consume socket; "
+        f"of several nodes of a group, divided by commas (default: {DEFAULT_ADDRESS})",
+        default=DEFAULT_ADDRESS,
+    )
+    takes(parser, "--timeout SECONDS", "how long the node may take (default: 15)", default=15.0)
+    takes(parser, "--json", "print JSON")
+
+
+def add_cluster_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--cluster``: what is changed is that of all groups."""
+    takes(parser, "--cluster", "for all groups of the cluster; is asked of its home")
+
+
+def add_size_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``parser`` take what ``store_section`` needs."""
+    sizes = parser.add_argument_group(
+        "sizes of queue and index files", "as in broker.conf; those of the files there, if any"
+    )
+    takes(sizes, "--queue-file-size BYTES", "mappedFileSizeConsumeQueue")
+    takes(sizes, "--hash-slots N", "maxHashSlotNum")
+    takes(sizes, "--index-items N", "maxIndexNum")
+    takes(
+        sizes,
+        "--delay-levels TEXT",
+        "messageDelayLevel, when it is not RocketMQ's default",
+        default=StoreSection().message_delay_level,
+    )
+    takes(sizes, "--no-index", "the store has no index (messageIndexEnable=false)")
+
+
+def add_live_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``parser`` take the store whose log goes on where pieces end."""
+    takes(
+        parser,
+        "--store DIR",
+        "storePathRootDir of the same log: what is not sealed yet is read there",
+    )
+    takes(
+        parser,
+        "--runtime-dir DIR",
+        "listen.runtime_dir of its running node; without it the last seconds are missing",
+    )
+    takes(parser, "--self-id SELF_ID", "whose DLedger log, where there are several")

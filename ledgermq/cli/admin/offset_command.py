@@ -6,9 +6,8 @@ import argparse
 from functools import partial
 
 from ledgermq.cli.admin.group_command import print_lag
-from ledgermq.cli.arguments import takes
+from ledgermq.cli.arguments import add_live_options, takes
 from ledgermq.cli.late_command import LateCommand, Run
-from ledgermq.cli.live_options import add_live_options
 from ledgermq.cli.node_verbs import add_command, add_verb
 from ledgermq.cli.output import print_table, tell
 from ledgermq.cli.verb_options import add_options

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from ledgermq.cli.arguments import takes
-from ledgermq.cli.node_options import add_cluster_option
+from ledgermq.cli.arguments import add_cluster_option, takes
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
 from ledgermq.cli.verb_options import add_options, given

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ledgermq.cli.arguments import takes
-from ledgermq.cli.node_options import NAME
+from ledgermq.cli.arguments import NAME, takes
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.admin.broker_admins import ClusterAdmin
 from ledgermq.client.blocking.broker import Broker

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ledgermq.cli.admin.strict_spread import add_strict, reopen, spread_strictly
-from ledgermq.cli.arguments import takes
+from ledgermq.cli.arguments import NAME, takes
 from ledgermq.cli.durations import (
     LONG_UNITS_MS,
     duration_text,
@@ -16,7 +16,6 @@ from ledgermq.cli.durations import (
     parse_duration,
     parse_size,
 )
-from ledgermq.cli.node_options import NAME
 from ledgermq.cli.node_verbs import ON_OFF, add_command, add_verb, asks, confirm
 from ledgermq.cli.output import print_table, tell, when
 from ledgermq.cli.verb_options import add_options, given

@@ -19,8 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.cli.arguments import takes
-from ledgermq.cli.node_options import NAME
+from ledgermq.cli.arguments import NAME, takes
 from ledgermq.cli.node_verbs import asks, confirm
 from ledgermq.cli.output import print_table, tell
 from ledgermq.client.admin.broker_admins import ClusterAdmin

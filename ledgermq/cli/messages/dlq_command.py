@@ -10,10 +10,9 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from ledgermq.cli.arguments import takes
+from ledgermq.cli.arguments import NAME, add_node_options, takes
 from ledgermq.cli.message_text import preview, print_details
 from ledgermq.cli.messages.query_command import EXIT_NOTHING
-from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetters, Replay

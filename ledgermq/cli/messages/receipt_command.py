@@ -10,10 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ledgermq.cli.arguments import takes
+from ledgermq.cli.arguments import NAME, add_node_options, takes
 from ledgermq.cli.late_command import LateCommand
 from ledgermq.cli.message_text import preview
-from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.output import tell, time_text
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.queries import Queries

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 
-from ledgermq.cli.arguments import takes
+from ledgermq.cli.arguments import NAME, add_node_options, takes
 from ledgermq.cli.leader_hint import naming_the_leader
 from ledgermq.cli.message_text import print_body
-from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.core.received import ReceivedMessage

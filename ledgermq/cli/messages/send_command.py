@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
 from typing import NamedTuple
 
-from ledgermq.cli.arguments import takes
+from ledgermq.cli.arguments import NAME, add_node_options, takes
 from ledgermq.cli.leader_hint import naming_the_leader
-from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.results import BatchResult, SendResult

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.cli.arguments import takes
-from ledgermq.cli.node_options import add_cluster_option
+from ledgermq.cli.arguments import add_cluster_option, takes
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
 from ledgermq.cli.setup.user_import import left_over_line, take_users

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ledgermq.cli.arguments import takes
+from ledgermq.cli.arguments import add_live_options, takes
 from ledgermq.cli.late_command import LateCommand
-from ledgermq.cli.live_options import add_live_options
 from ledgermq.cli.spark.piece_command import PLACE
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ledgermq.cli.arguments import takes
+from ledgermq.cli.arguments import add_size_options, takes
 from ledgermq.cli.late_command import LateCommand
 from ledgermq.cli.messages.receipt_command import add_key_option, add_since_option
-from ledgermq.cli.size_options import add_size_options
 from ledgermq.cli.spark.table_options import add_catalog_options
 from ledgermq.model.units import MIB
 from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS, SPLIT_BYTES, TYPED

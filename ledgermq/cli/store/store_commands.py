@@ -10,9 +10,8 @@ import argparse
 import os
 from pathlib import Path
 
-from ledgermq.cli.arguments import takes
+from ledgermq.cli.arguments import add_size_options, takes
 from ledgermq.cli.late_command import LateCommand
-from ledgermq.cli.size_options import add_size_options
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -10,8 +10,7 @@ import json
 import time
 from types import ModuleType
 
-from ledgermq.cli.arguments import takes
-from ledgermq.cli.node_options import add_node_options
+from ledgermq.cli.arguments import add_node_options, takes
 from ledgermq.cli.top.top_figures import ClusterFigures, SortOrder, figures
 from ledgermq.cli.top.top_look import ClusterLooks
 from ledgermq.model.errors import ConfigError, NotLeaderError
