@@ -294,12 +294,15 @@ def _text_of_path(value: object) -> object:
 class refused_as:  # noqa: N801 - it is called as a function is
     """What the operating system refuses within the block is a ``StorageError`` of this sentence.
 
-    The arguments are those of ``StorageError.of``.
+    The arguments are those of ``StorageError.of``; one that ``writes`` may find the disk full.
     """
 
-    def __init__(self, message: str, *, why: str = "apart", **details: object) -> None:
+    def __init__(
+        self, message: str, *, why: str = "apart", writes: bool = False, **details: object
+    ) -> None:
         self._message = message
         self._why = why
+        self._writes = writes
         self._details = details
 
     def __enter__(self) -> None:
@@ -309,7 +312,8 @@ class refused_as:  # noqa: N801 - it is called as a function is
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object
     ) -> None:
         if isinstance(error, OSError):
-            raise StorageError.of(self._message, error, why=self._why, **self._details) from error
+            kind = DiskFullError if self._writes and error.errno in NO_SPACE else StorageError
+            raise kind.of(self._message, error, why=self._why, **self._details) from error
 
 
 class StaleGenerationError(LedgerError):

@@ -50,7 +50,6 @@ from ledgermq.repair.install_derived import (
     write_staged,
 )
 from ledgermq.store.files.descriptor_cache import DescriptorCache
-from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.files.folders import delete_folder
 from ledgermq.store.index.index_files import IndexFiles, NewKeys, index_file_name
 from ledgermq.store.index.tag_items import has_tag_items
@@ -324,12 +323,10 @@ def build_index_file(task: IndexFileTask) -> int:
         (name,) = files.file_names
     finally:
         files.close()
-    try:
+    with refused_as("index file not put in place", writes=True, file=task.name):
         (task.staging / "index").mkdir(exist_ok=True)
         (private / name).replace(task.staging / "index" / task.name)
         shutil.rmtree(private)
-    except OSError as error:
-        raise storage_error("index file not put in place", error, file=task.name) from error
     return count
 
 
