@@ -22,6 +22,7 @@ from ledgermq.broker.state.state_requests import StateRequest
 from ledgermq.broker.state.writer_notice import WriterNotice
 from ledgermq.broker.transactions.transaction_service import TransactionService
 from ledgermq.broker.verb_arguments import answered
+from ledgermq.formats.ed25519 import PUBLIC_SIZE
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.names.clusters import CERTIFICATE_SIZE_MAX, NAME_LENGTH_MAX
 from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -32,7 +33,7 @@ from ledgermq.rules.cluster.cluster_plans import Plan
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
 from ledgermq.rules.cluster.document_desk import DocumentRequest
 from ledgermq.rules.cluster.json_objects import NUMBER_MAX, decoded, encoded
-from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
+from ledgermq.rules.cluster.signatures import SigningKey
 from ledgermq.rules.cluster.topic_rows import (
     SharePhase,
     plan_group_phase,

@@ -27,6 +27,7 @@ from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.core.questions import PERMIT_WRITE, all_pages, ask, asking
 from ledgermq.client.core.requests import Steps
+from ledgermq.formats.ed25519 import PUBLIC_SIZE
 from ledgermq.model.errors import (
     BusyError,
     ConfigError,
@@ -37,7 +38,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.names.group_topics import retry_topic
 from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.json_objects import decoded, encoded
-from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
+from ledgermq.rules.cluster.signatures import SigningKey
 from ledgermq.sessions.keys.root_key import RootKey, new_root_key, read_root_key, write_root_key
 from ledgermq.verbs.answers import integer, rows
 from ledgermq.verbs.clusters import ClusterView, OwnTopic, ShowRemains

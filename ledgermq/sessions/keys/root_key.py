@@ -16,8 +16,8 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.formats.ed25519 import SECRET_SIZE
 from ledgermq.model.errors import ConfigError, StorageError
-from ledgermq.rules.cluster.signatures import SECRET_SIZE
 from ledgermq.sessions.keys.secret_file import write_secret_file
 
 ROOT_KEY_SIZE_MAX = 4_096
