@@ -1,18 +1,45 @@
 """Words and options of commands, each told with what its value is: ``--out DIR``, ``topic TOPIC``.
 
 What a value is called says what it is made into, so that both cannot differ: ``N`` is a whole
-number in each command, ``DIR`` a path. Options that several commands have stand here, too.
+number in each command, ``DIR`` a path. Options that several commands have stand here, too, and how
+a command is given that another module has.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from ledgermq.client.core.address import DEFAULT_ADDRESS
 from ledgermq.model.config.settings import StoreSection
+
+Run = Callable[[argparse.Namespace], int]
+
+
+class LateCommand(NamedTuple):
+    """What ``func`` of a parser is set to: ``(arguments) -> exit status``. Its module is imported
+    when the command runs: ``--help`` needs none of the libraries that the command itself does.
+
+    Attributes:
+        module: name below ``ledgermq.cli``.
+        function: its name there.
+    """
+
+    module: str
+    function: str
+
+    def find(self) -> Run:
+        """The function; its module is imported now."""
+        found = getattr(importlib.import_module(f"ledgermq.cli.{self.module}"), self.function)
+        return cast("Run", found)
+
+    def __call__(self, arguments: argparse.Namespace) -> int:
+        """Run the command; the exit status."""
+        return self.find()(arguments)
+
 
 KINDS: dict[str, Callable[[str], object]] = {
     **dict.fromkeys(("N", "BYTES", "MS", "OFFSET", "QUEUE"), int),

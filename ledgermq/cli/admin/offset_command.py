@@ -6,8 +6,7 @@ import argparse
 from functools import partial
 
 from ledgermq.cli.admin.group_command import print_lag
-from ledgermq.cli.arguments import add_live_options, takes
-from ledgermq.cli.late_command import LateCommand, Run
+from ledgermq.cli.arguments import LateCommand, Run, add_live_options, takes
 from ledgermq.cli.node_verbs import add_command, add_verb
 from ledgermq.cli.output import print_table, tell
 from ledgermq.cli.verb_options import add_options

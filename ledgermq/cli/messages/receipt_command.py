@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ledgermq.cli.arguments import NAME, add_node_options, takes
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import NAME, LateCommand, add_node_options, takes
 from ledgermq.cli.message_text import preview
 from ledgermq.cli.output import tell, time_text
 from ledgermq.client.core.received import ReceivedMessage

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ledgermq.cli.arguments import takes
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, takes
 from ledgermq.formats.records.host_address import PORT_MAX, UNPRIVILEGED_PORT_MIN
 
 PORTS_EACH = 8

@@ -12,8 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from ledgermq.cli.arguments import takes
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, takes
 from ledgermq.cli.seen_text import KEPT, shown
 from ledgermq.doctor.finding import PARTS, Diagnosis, Weight, worst
 

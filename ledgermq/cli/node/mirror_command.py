@@ -13,8 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ledgermq.cli.arguments import takes
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, takes
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell, time_text
 from ledgermq.client.admin.broker_admins import ArchiveAdmin

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from ledgermq.cli.arguments import takes
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, takes
 
 RATE_DEFAULT_MIB = 128
 

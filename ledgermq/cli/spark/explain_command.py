@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ledgermq.cli.arguments import add_live_options, takes
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, add_live_options, takes
 from ledgermq.cli.spark.piece_command import PLACE
 
 

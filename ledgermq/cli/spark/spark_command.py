@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ledgermq.cli.arguments import add_size_options, takes
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, add_size_options, takes
 from ledgermq.cli.messages.receipt_command import add_key_option, add_since_option
 from ledgermq.cli.spark.table_options import add_catalog_options
 from ledgermq.model.units import MIB

@@ -7,8 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from ledgermq.cli.arguments import add_size_options, takes
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, add_size_options, takes
 from ledgermq.cli.output import tell, time_text
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.cli.store.backup_stream_command import (

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ledgermq.buckets.bucket_address import is_address
-from ledgermq.cli.arguments import takes
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, takes
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.conversion.stream.stream_places import places_at
 from ledgermq.model.errors import ConfigError

@@ -10,8 +10,7 @@ import argparse
 import os
 from pathlib import Path
 
-from ledgermq.cli.arguments import add_size_options, takes
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, add_size_options, takes
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
