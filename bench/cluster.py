@@ -31,6 +31,7 @@ from bench.node import bench_node
 from bench.processes import cpu_seconds, end_in_order, memory_mib, processes_of
 from bench.remoting_idle import free_port
 from ledgermq.client import Producer
+from ledgermq.formats.ed25519 import SECRET_SIZE
 from ledgermq.gateway.names.registered_brokers import RegisteredBrokers
 from ledgermq.remoting.registration import (
     RegisteredBroker,
@@ -47,7 +48,7 @@ from ledgermq.rules.cluster.cluster_document import (
 )
 from ledgermq.rules.cluster.cluster_table import GROUP_KIND
 from ledgermq.rules.cluster.numbered_rows import NumberedRows, RowKey
-from ledgermq.rules.cluster.signatures import SECRET_SIZE, SigningKey
+from ledgermq.rules.cluster.signatures import SigningKey
 from ledgermq.rules.cluster.topic_rows import TOPIC_KIND, ClusterTopic, TopicShare
 
 SETTLED_S = 5.0

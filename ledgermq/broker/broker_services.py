@@ -12,8 +12,8 @@ from ledgermq.broker.administration.offset_calls import OffsetCalls
 from ledgermq.broker.administration.schema_calls import SchemaCalls
 from ledgermq.broker.administration.topic_calls import QueueCalls, SendTopicCalls, TopicCalls
 from ledgermq.broker.call_service import CallService
+from ledgermq.broker.cluster.cluster_calls import DrainCalls, Unfinished
 from ledgermq.broker.cluster.cluster_service import ClusterService
-from ledgermq.broker.cluster.drain_calls import DrainCalls, Unfinished
 from ledgermq.broker.cluster.home_questions import HomeLine
 from ledgermq.broker.consumers.dead_letter_calls import DeadLetterCalls
 from ledgermq.broker.consumers.member_calls import MemberCalls
@@ -96,18 +96,19 @@ class BrokerServices:
         )
         self.notice = WriterNotice(tables, mailbox, log)
         self.slices = SlicedAnswers(clock, contain, mailbox)
-        self.members = members = _members(
-            known, log, elsewhere := OtherMembers(), self.slices, environment,
-            mailbox=mailbox, counts=counts, contain=contain,
+        self.members = members = MemberCalls(
+            known, settings, log, elsewhere := OtherMembers(), self.slices,
+            mailbox=mailbox, clock=clock, counts=counts, contain=contain,
         )  # fmt: skip
         dead_letters = DeadLetterCalls(known, log, moves, settings, mailbox=mailbox, counts=counts)
         self.pulls = PullService.made(
             known, settings, cold=cold, counts=counts, contain=contain, clock=clock
         )
         topics = TopicCalls(known, rules, log, self.notice, self.slices)
-        shares = _shares(
-            known, log, QueueMessages(store, moves, cold), members, environment,
-            mailbox=mailbox, counts=counts, contain=contain,
+        # A group with members consumes queue by queue.
+        shares = ShareCalls(
+            known, log, QueueMessages(store, moves, cold), settings, members.queue_by_queue,
+            mailbox=mailbox, clock=clock, counts=counts, contain=contain,
         )  # fmt: skip
         counted = partial(_members_counted, members, shares, clock)
         groups = GroupCalls(
@@ -195,60 +196,10 @@ def _without_turns(
     )
 
 
-def _members(
-    known: KnownTopics,
-    log: StateLog,
-    others: OtherMembers,
-    slices: SlicedAnswers,
-    environment: Environment,
-    *,
-    mailbox: Mailbox,
-    counts: Counts,
-    contain: Contain,
-) -> MemberCalls:
-    """Members of groups; nobody is one yet."""
-    return MemberCalls(
-        known,
-        environment.settings,
-        log,
-        others,
-        slices,
-        mailbox=mailbox,
-        clock=environment.clock,
-        counts=counts,
-        contain=contain,
-    )
-
-
 def _members_counted(members: MemberCalls, shares: ShareCalls, clock: Clock) -> dict[str, int]:
     """How many consume for each group: those that say so, or else who takes messages singly."""
     now_ms = clock.monotonic_ns() // NS_PER_MS
     return {**shares.members.counts(now_ms), **members.counts()}
-
-
-def _shares(
-    known: KnownTopics,
-    log: StateLog,
-    queues: QueueMessages,
-    members: MemberCalls,
-    environment: Environment,
-    *,
-    mailbox: Mailbox,
-    counts: Counts,
-    contain: Contain,
-) -> ShareCalls:
-    """Share groups; a group with members consumes queue by queue."""
-    return ShareCalls(
-        known,
-        log,
-        queues,
-        environment.settings,
-        members.queue_by_queue,
-        mailbox=mailbox,
-        clock=environment.clock,
-        counts=counts,
-        contain=contain,
-    )
 
 
 def _of_rocketmq_5(

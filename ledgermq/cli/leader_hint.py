@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Callable
 
-from ledgermq.cli.node_options import NAME
+from ledgermq.cli.arguments import NAME
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.model.errors import LedgerError, NotLeaderError, TimedOutError, UnreachableError

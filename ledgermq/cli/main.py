@@ -4,7 +4,7 @@ A module of sub-commands exposes ``register(subparsers)`` and sets ``func`` on e
 to ``(arguments) -> exit status``, and ``keeps_umask`` where it makes files that are the user's own
 data, which others may be meant to read. Only the module of the command that was asked for is
 imported; what needs an optional library is in another one, which is imported when the command runs
-(``late_command.py``), or imported where it is used, so that ``--help`` never does.
+(``LateCommand``), or imported where it is used, so that ``--help`` never does.
 
 | exit status | meaning |
 |---|---|

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
+from ledgermq.cli.arguments import NAME, add_node_options
 from ledgermq.cli.leader_hint import naming_the_leader
-from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import BrokerClient

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.node_verbs import ON_OFF
 from ledgermq.verbs.verb import NOTHING, Argument, Key, Verb, arguments_of
 
@@ -100,12 +101,12 @@ def _add(
     text: str | None,
 ) -> None:
     if kind is bool and not may_be_none:
-        parser.add_argument(option, action="store_true", dest=name, help=text)
+        takes(parser, option, text, dest=name)
     elif kind is bool or among:
         choices = tuple(among) or tuple(ON_OFF)
         parser.add_argument(option, choices=choices, dest=name, help=text)
     else:
-        parser.add_argument(option, type=int, metavar="N", dest=name, help=text)
+        takes(parser, f"{option} N", text, dest=name)
 
 
 def _typed(key: Key) -> str:

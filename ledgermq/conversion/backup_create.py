@@ -30,7 +30,7 @@ from ledgermq.conversion.backup_manifest import (
 )
 from ledgermq.formats.dledger_index import ITEM_SIZE
 from ledgermq.formats.findings import Severity
-from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.errors import ConfigError, StorageError, refused_as
 from ledgermq.model.names.own_tables import OWN_TABLES
 from ledgermq.repair.check.file_family import find_family
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
@@ -89,10 +89,8 @@ def create_backup(
     """
     if target.resolve().is_relative_to(directory.root.resolve()):
         raise ConfigError("a backup may not lie in the store itself", target=str(target))
-    try:
+    with refused_as("backup not made", target=target):
         make_directories(target, mode=0o700)
-    except OSError as error:
-        raise _refused(target, error) from error
     earlier = backups_in(target)
     for attempt in range(1, TRIES_MAX + 1):
         # First: it may not count messages that the backup will not have.
@@ -106,7 +104,7 @@ def create_backup(
             logger.warning("a log file was deleted meanwhile: file=%s attempt=%d", error, attempt)
             gone = str(error)
         except OSError as error:
-            raise _refused(target, error) from error
+            raise StorageError.of("backup not made", error, target=target) from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     raise StorageError(
@@ -373,9 +371,3 @@ def _has_equal_ends(one: Path, other: Path) -> bool:
             os.pread(first.fileno(), size, at) == os.pread(second.fileno(), size, at)
             for at in (0, max(0, end - size))
         )
-
-
-def _refused(target: Path, error: OSError) -> StorageError:
-    return StorageError(
-        "backup not made", errno=error.errno, target=str(target), reason=error.strerror
-    )

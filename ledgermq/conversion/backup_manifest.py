@@ -301,12 +301,7 @@ def verify_backup(folder: Path, *, told: Told = lambda _count: None) -> BackupMa
         except FileNotFoundError as error:
             raise CorruptLogError("file of a backup is missing", file=str(path)) from error
         except OSError as error:
-            raise StorageError(
-                "file of a backup not read",
-                errno=error.errno,
-                file=str(path),
-                reason=error.strerror,
-            ) from error
+            raise StorageError.of("file of a backup not read", error, file=path) from error
         if digest != expected.blake2b or stray is not None:
             raise CorruptLogError(
                 "file of a backup is not what was backed up",

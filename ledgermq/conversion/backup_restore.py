@@ -26,7 +26,7 @@ from ledgermq.conversion.restore_note import NAME as NOTE
 from ledgermq.conversion.restore_note import RestoreNote, messages_of_begun, write_note
 from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.config.settings_rules import RULES
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, refused_as
 from ledgermq.model.ids import Index, Term
 from ledgermq.repair.rebuild import rebuild
 from ledgermq.store.files.checked_document import encode_document
@@ -131,7 +131,7 @@ def restore_store(
         # A folder is called after it.
         raise ConfigError("not the id of a member: one letter and a whole number", self_id=name)
     messages = messages_of_begun(root, backup=digest, self_id=name, cluster=group)
-    try:
+    with refused_as("backup not restored", directory=root):
         if messages < 0:
             check_empty(root)
             shutil.rmtree(staging, ignore_errors=True)
@@ -145,8 +145,6 @@ def restore_store(
             _give_to_owner_of(root, staging)
             _tell_that_all_is_made(root, staging)
         _put_in_place(root, staging)
-    except OSError as error:
-        raise _refused(root, error) from error
     return messages
 
 
@@ -247,9 +245,3 @@ def _put_in_place(root: Path, staging: Path) -> None:
     sync_directory(root)
     (own / NOTE).unlink()
     sync_directory(own)
-
-
-def _refused(root: Path, error: OSError) -> StorageError:
-    return StorageError(
-        "backup not restored", errno=error.errno, directory=str(root), reason=error.strerror
-    )

@@ -35,7 +35,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, refused_as
 from ledgermq.model.names.stored_name import path_below
 from ledgermq.store.files.checked_document import read_document, write_document
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory
@@ -201,13 +201,11 @@ def begin(root: Path, kind: ConversionKind, facts: Facts) -> Conversion:
     make_directories(root / OWN)
     _write(root, conversion)
     _delete(root / FOLDER)
-    try:
+    with refused_as("folder not made", file=root / FOLDER):
         (root / NEW).mkdir(parents=True)
         (root / OLD / OWN).mkdir(parents=True)
         for folder in (OLD, FOLDER, OWN):
             sync_directory(root / folder)
-    except OSError as error:
-        raise refused("folder not made", root / FOLDER, error) from error
     return conversion
 
 
@@ -281,11 +279,9 @@ def finish(root: Path, conversion: Conversion) -> None:
 def _forget(root: Path) -> None:
     _delete(root / FOLDER)
     path = journal_path(root)
-    try:
+    with refused_as("journal not deleted", file=path):
         path.unlink(missing_ok=True)
         sync_directory(path.parent)
-    except OSError as error:
-        raise refused("journal not deleted", path, error) from error
 
 
 def _write(root: Path, conversion: Conversion) -> None:
@@ -314,7 +310,7 @@ def _write(root: Path, conversion: Conversion) -> None:
 def _patch(path: Path, offset: int, *, old: bytes, new: bytes) -> None:
     """Write ``new`` where ``old`` stands; a part of ``new`` may stand there already."""
     assert len(old) == len(new)
-    try:
+    with refused_as("file not patched", file=path):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             found = os.pread(fd, len(new), offset)
@@ -334,13 +330,11 @@ def _patch(path: Path, offset: int, *, old: bytes, new: bytes) -> None:
             sync_content(fd)
         finally:
             os.close(fd)
-    except OSError as error:
-        raise refused("file not patched", path, error) from error
 
 
 def _move(source: Path, target: Path) -> None:
     """Rename, unless that was done already; both folders are durable on return."""
-    try:
+    with refused_as("not renamed", file=source):
         if source.exists():
             if target.exists():
                 raise CorruptLogError(
@@ -356,19 +350,10 @@ def _move(source: Path, target: Path) -> None:
         sync_directory(target.parent.parent)
         if source.parent.exists():
             sync_directory(source.parent)
-    except OSError as error:
-        raise refused("not renamed", source, error) from error
 
 
 def _delete(folder: Path) -> None:
-    try:
+    with refused_as("folder not deleted", file=folder):
         if folder.exists():
             shutil.rmtree(folder)
             sync_directory(folder.parent)
-    except OSError as error:
-        raise refused("folder not deleted", folder, error) from error
-
-
-def refused(text: str, path: Path, error: OSError) -> StorageError:
-    """What to raise where the operating system has refused something about ``path``."""
-    return StorageError(text, errno=error.errno, file=str(path), reason=error.strerror)

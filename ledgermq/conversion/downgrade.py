@@ -26,7 +26,6 @@ from ledgermq.conversion.conversion_journal import (
     ConversionKind,
     FileRename,
     Phase,
-    refused,
 )
 from ledgermq.conversion.last_backup import NAME as LAST_BACKUP
 from ledgermq.conversion.log_conversion import Converted, LogConversion, PositionTable
@@ -44,7 +43,7 @@ from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
 from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.model.config.settings import LogKind, StoreSection
-from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.errors import ConfigError, CorruptLogError, refused_as
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.store.files.append_files import AppendFiles
@@ -464,7 +463,7 @@ def _keep_queues(
     }
     kept = 0
     built = root / journal.NEW
-    try:
+    with refused_as("queues not copied", file=built):
         for queue in chain(*(queue_folders(root / name) for name in sizes)):
             target = built / queue.relative_to(root)
             file_size, unit = sizes[queue.parent.parent.name]
@@ -486,8 +485,6 @@ def _keep_queues(
             for made in (target, target.parent, target.parent.parent):
                 sync_directory(made)
             kept += 1
-    except OSError as error:
-        raise refused("queues not copied", built, error) from error
     return kept
 
 
@@ -562,8 +559,6 @@ def _last_entry(reader: LogReader, end: Position) -> tuple[Index, Term]:
 
 
 def _free_bytes(folder: Path) -> int:
-    try:
+    with refused_as("disk not looked at", file=folder):
         found = os.statvfs(folder)
-    except OSError as error:
-        raise refused("disk not looked at", folder, error) from error
     return found.f_bavail * found.f_frsize

@@ -29,7 +29,7 @@ from ledgermq.formats.records.message import (
 )
 from ledgermq.formats.store_markers import BLANK_SIZE, encode_blank
 from ledgermq.model.config.settings import LogKind
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, refused_as
 from ledgermq.model.ids import Position
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.store.files.append_files import AppendFiles
@@ -80,15 +80,10 @@ class PositionTable:
             StorageError: the operating system refused.
         """
         for path, column in zip(self._paths, (before, now), strict=True):
-            try:
-                with path.open("ab", buffering=0) as file:
-                    view = memoryview(column.tobytes())
-                    while view:
-                        view = view[file.write(view) or 0 :]
-            except OSError as error:
-                raise StorageError(
-                    "positions not noted", errno=error.errno, file=str(path), reason=error.strerror
-                ) from error
+            with refused_as("positions not noted", file=path), path.open("ab", buffering=0) as file:
+                view = memoryview(column.tobytes())
+                while view:
+                    view = view[file.write(view) or 0 :]
         self._count += len(before)
 
     def translate(self, positions: I64) -> I64:

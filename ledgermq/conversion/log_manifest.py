@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from ledgermq.conversion.manifest_file import read_manifest_file
 from ledgermq.formats.digest import DIGEST_SIZE
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
@@ -29,7 +28,7 @@ from ledgermq.formats.store_markers import is_blank
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.ids import NodeId, Position
-from ledgermq.store.files.checked_document import write_document
+from ledgermq.store.files.checked_document import read_manifest_file, write_document
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.files.mapped_files import MappedFiles
 

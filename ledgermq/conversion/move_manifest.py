@@ -16,7 +16,6 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from ledgermq.conversion.manifest_file import read_manifest_file
 from ledgermq.formats.arrays import Units
 from ledgermq.formats.config_json import (
     OFFSET_TABLE,
@@ -27,7 +26,7 @@ from ledgermq.formats.config_json import (
 from ledgermq.model.config.settings import LogKind
 from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.names.system_topics import is_system_topic
-from ledgermq.store.files.checked_document import write_document
+from ledgermq.store.files.checked_document import read_manifest_file, write_document
 from ledgermq.store.files.offsets_file import OffsetsFile
 from ledgermq.store.files.small_file import read_file
 from ledgermq.store.store_view import QueueBounds, StoreView

@@ -62,7 +62,13 @@ from ledgermq.formats.rocksdb_rows import (
 )
 from ledgermq.formats.timer_wheel import REVIVE_PREFIX, WHEEL_TOPIC
 from ledgermq.model.config.settings import StoreSection
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError, StoreLockedError
+from ledgermq.model.errors import (
+    ConfigError,
+    CorruptLogError,
+    StorageError,
+    StoreLockedError,
+    refused_as,
+)
 from ledgermq.model.names.group_topics import RETRY_PREFIX
 from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.repair.rebuild import rebuild
@@ -120,23 +126,18 @@ def read_rows(
                 break
             except FileNotFoundError as error:
                 if left == 1:
-                    raise _refused(folder, error) from error
+                    raise StorageError.of(
+                        "RocketMQ's RocksDB not read", error, folder=folder
+                    ) from error
             except OSError as error:
-                raise _refused(folder, error) from error
+                raise StorageError.of(
+                    "RocketMQ's RocksDB not read", error, folder=folder
+                ) from error
             except CorruptLogError:
                 if left == 1:
                     raise
             time.sleep(_TRY_PAUSE_S)
         yield from _decoded(rows)
-
-
-def _refused(folder: Path, error: OSError) -> StorageError:
-    return StorageError(
-        "RocketMQ's RocksDB not read",
-        errno=error.errno,
-        folder=str(folder),
-        reason=error.strerror,
-    )
 
 
 def _read_copy(folder: Path, wanted: str, rows: BinaryIO) -> None:
@@ -348,11 +349,8 @@ def _refuse_open(folder: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StorageError(
-            "lock of RocketMQ's RocksDB not looked at",
-            errno=error.errno,
-            file=str(lock),
-            reason=error.strerror,
+        raise StorageError.of(
+            "lock of RocketMQ's RocksDB not looked at", error, file=lock
         ) from error
     if pid:
         raise StoreLockedError(
@@ -459,7 +457,7 @@ def as_converted(root: Path, tables: RocksTables) -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory(prefix="ledgermq-converted-") as scratch:
         fresh = Path(scratch)
-        try:
+        with refused_as("store not looked at", why="", directory=root, folder=scratch):
             (fresh / "config").mkdir()
             left_out = {"config", "ledgermq", "lock"}
             _link_all(root, fresh, left_out | ({QUEUES_FOLDER} if tables.has_queues else set()))
@@ -474,10 +472,6 @@ def as_converted(root: Path, tables: RocksTables) -> Iterator[Path]:
             for (topic, queue_id), units in tables.units.items():
                 folder = fresh / QUEUES_FOLDER / os.fsdecode(topic) / str(queue_id)
                 _write_queue(folder, units)
-        except OSError as error:
-            raise StorageError(
-                "store not looked at", errno=error.errno, directory=str(root), folder=scratch
-            ) from error
         yield fresh
 
 
@@ -529,7 +523,7 @@ def convert(
     directory = open_directory(root, self_id=self_id)
     _keep_ends(directory, tables.ends)
     aside = root / "ledgermq" / ASIDE
-    try:
+    with refused_as("RocketMQ's RocksDB not moved away", directory=root):
         make_directories(aside)
         for folder in tables.folders:
             if folder == QUEUES_FOLDER:
@@ -539,13 +533,6 @@ def convert(
                 shutil.rmtree(target_folder)
             if (root / folder).is_dir():
                 move(root / folder, target_folder)
-    except OSError as error:
-        raise StorageError(
-            "RocketMQ's RocksDB not moved away",
-            errno=error.errno,
-            directory=str(root),
-            reason=error.strerror,
-        ) from error
     if tables.has_queues:
         rebuild(directory, section, told=told)
     return open_directory(root, self_id=self_id)

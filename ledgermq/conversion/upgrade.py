@@ -22,12 +22,11 @@ from ledgermq.conversion.conversion_journal import (
     FileRename,
     Patch,
     Phase,
-    refused,
 )
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.formats.store_markers import BLANK_SIZE, encode_blank
 from ledgermq.model.config.settings import LogKind, StoreSection
-from ledgermq.model.errors import ConfigError, CorruptLogError
+from ledgermq.model.errors import ConfigError, CorruptLogError, refused_as
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.repair.rebuild import put_queue_ends
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
@@ -147,14 +146,12 @@ def undo_upgrade(root: Path) -> None:
 def was_used(done: Upgrade) -> bool:
     """Whether the DLedger log that ``done`` has made holds anything, or has lost its first file."""
     data = done.root / _dledger(done.self_id) / "data"
-    try:
+    with refused_as("log not read", file=data):
         names = own_names(data)
         if names != [file_name(done.divided)]:
             return True
         with (data / names[0]).open("rb", buffering=0) as file:
             return any(file.read(HEADER_SIZE) or b"")
-    except OSError as error:
-        raise refused("log not read", data, error) from error
 
 
 def described(root: Path, conversion: Conversion) -> Upgrade:
@@ -240,12 +237,10 @@ def _recover(
     finally:
         builder.close()
         log.close()
-    try:
+    with refused_as("mark of a crash not deleted", file=root / "abort"):
         # All that the mark of a crash asks for is done.
         (root / "abort").unlink(missing_ok=True)
         sync_directory(root)
-    except OSError as error:
-        raise refused("mark of a crash not deleted", root / "abort", error) from error
     return planned(root, end, group=group, self_id=self_id)
 
 
@@ -266,11 +261,9 @@ def _patches(plan: Upgrade) -> tuple[Patch, ...]:
         return ()
     path = Path("commitlog", file_name(plan.divided - plan.file_size))
     offset = plan.file_size - plan.blank_size
-    try:
-        with (plan.root / path).open("rb", buffering=0) as file:
-            before = os.pread(file.fileno(), BLANK_SIZE, offset)
-    except OSError as error:
-        raise refused("log not read", plan.root / path, error) from error
+    old = plan.root / path
+    with refused_as("log not read", file=old), old.open("rb", buffering=0) as file:
+        before = os.pread(file.fileno(), BLANK_SIZE, offset)
     after = encode_blank(LogKind.COMMITLOG, plan.blank_size)
     return (Patch(str(path), offset, before, after),)
 
@@ -291,7 +284,7 @@ def _make_dledger(plan: Upgrade) -> None:
     """An empty DLedger log that begins at the division, in the folder ``new``, durable."""
     folder = plan.root / journal.NEW / _dledger(plan.self_id)
     path = folder / "data" / file_name(plan.divided)
-    try:
+    with refused_as("DLedger log not made", file=path):
         (folder / "data").mkdir(parents=True)
         (folder / "index").mkdir()
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -302,8 +295,6 @@ def _make_dledger(plan: Upgrade) -> None:
             os.close(fd)
         for made in (path.parent, folder / "index", folder, folder.parent):
             sync_directory(made)
-    except OSError as error:
-        raise refused("DLedger log not made", path, error) from error
 
 
 def _dledger(self_id: NodeId) -> str:

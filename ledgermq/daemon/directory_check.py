@@ -18,7 +18,7 @@ from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.members.peer_identity import KnownPeers, identity_of
 from ledgermq.members.roster import RosterFile, read_group
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, refused_as
 from ledgermq.model.names.own_tables import OWN_TABLES
 from ledgermq.process.control import check_path
 from ledgermq.process.runtime_paths import RuntimePaths
@@ -86,12 +86,8 @@ def check_fit(settings: Settings) -> FoundStore:
 def found_store(settings: Settings) -> FoundStore:
     """What the settings' directory holds, whoever has written it; raises as above."""
     paths = StorePaths.of(settings)
-    try:
+    with refused_as("directory not read", why="within", path=paths.root):
         return _check(settings, paths)
-    except OSError as error:
-        raise StorageError(
-            f"directory not read: {error.strerror}", errno=error.errno, path=str(paths.root)
-        ) from error
 
 
 def _check(settings: Settings, paths: StorePaths) -> FoundStore:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from ledgermq.formats.store_markers import LOCK_CONTENT
-from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError
+from ledgermq.model.errors import ConfigError, StorageError, StoreLockedError, refused_as
 from ledgermq.store.files.disk_sync import make_directories
 from ledgermq.store.files.record_locks import lock_holder
 
@@ -171,8 +171,8 @@ def holder_of(root: Path) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageError(
-            f"lock file not opened: {error.strerror}", errno=error.errno, path=str(root / "lock")
+        raise StorageError.of(
+            "lock file not opened", error, why="within", path=root / "lock"
         ) from error
     try:
         return lock_holder(fd, length=1) or None
@@ -200,12 +200,8 @@ def acting_as_owner(root: Path) -> Iterator[None]:
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
     own = root / "ledgermq"
-    try:
+    with refused_as("store not locked", why="within", path=own):
         make_directories(own)
-    except OSError as error:
-        raise StorageError(
-            f"store not locked: {error.strerror}", errno=error.errno, path=str(own)
-        ) from error
     java = JavaLock.take(root / "lock")
     try:
         family = FamilyLock.take(own / "lock", wait_ms=0)
@@ -218,12 +214,8 @@ def _locked(root: Path) -> Iterator[None]:
 
 
 def _open(path: Path) -> int:
-    try:
+    with refused_as("lock file not opened", why="within", path=path):
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StorageError(
-            f"lock file not opened: {error.strerror}", errno=error.errno, path=str(path)
-        ) from error
 
 
 def _file_id(status: os.stat_result) -> _FileId:
@@ -239,13 +231,9 @@ def make_directory(path: Path, *, mode: int = 0o700) -> None:
     Raises:
         StorageError: the operating system refused.
     """
-    try:
+    with refused_as("directory not made", why="within", path=path):
         if make_directories(path, mode=mode):
             path.chmod(mode)
-    except OSError as error:
-        raise StorageError(
-            f"directory not made: {error.strerror}", errno=error.errno, path=str(path)
-        ) from error
 
 
 def make_runtime_directory(path: Path, *, socket_mode: int) -> None:

@@ -52,7 +52,7 @@ from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import (
     ConfigError,
     ProtocolError,
-    StorageError,
+    refused_as,
 )
 from ledgermq.model.events import Event
 from ledgermq.model.exit_status import EXIT_BUG, EXIT_REOPEN, EXIT_STOPPED
@@ -550,10 +550,6 @@ def _open_node(settings: Settings, resources: ExitStack) -> CursorPage:
 
 
 def _touch(path: Path) -> None:
-    try:
+    with refused_as("marker not made", why="within", path=path):
         with_reserve(lambda: path.touch(mode=0o600))
         sync_directory(path.parent)
-    except OSError as error:
-        raise StorageError(
-            f"marker not made: {error.strerror}", errno=error.errno, path=str(path)
-        ) from error

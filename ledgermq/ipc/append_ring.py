@@ -32,7 +32,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple, Self
 
-from ledgermq.model.errors import ProtocolError, StaleGenerationError, StorageError
+from ledgermq.model.errors import ProtocolError, StaleGenerationError, StorageError, refused_as
 from ledgermq.model.ids import Index, Position, Term
 
 _MAGIC = 0x324E49525F514D4C
@@ -125,10 +125,8 @@ class AppendRing:
         """An empty ring at ``path``; one that was there before is replaced, not changed."""
         assert size % _ALIGN == 0, size
         fresh = path.with_name(path.name + ".new")
-        try:
+        with refused_as("append ring not made", why="", path=path):
             fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StorageError("append ring not made", errno=error.errno, path=str(path)) from error
         try:
             # With its blocks: a write to a map without them is a SIGBUS when the disk is full.
             os.posix_fallocate(fd, 0, _DATA + size)

@@ -19,7 +19,7 @@ from pathlib import Path
 import zmq
 
 from ledgermq.ipc.cursor_page import CursorPage, Role
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import refused_as
 
 INBOX_MESSAGES_MAX = 1_024
 BELLS_READ_MAX = 4_096
@@ -37,12 +37,10 @@ Context = zmq.Context[zmq.Socket[bytes]]
 def open_bell(runtime_dir: Path, role: Role) -> int:
     """Descriptor of the FIFO of ``role``, made if it is not there: a byte in it is a bell."""
     path = runtime_dir / f"{role.title}.bell"
-    try:
+    with refused_as("bell not opened", why="", path=path):
         with suppress(FileExistsError):
             os.mkfifo(path, 0o600)
         return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise StorageError("bell not opened", errno=error.errno, path=str(path)) from error
 
 
 class Inbox:

@@ -13,7 +13,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.model.errors import StaleGenerationError, StorageError
+from ledgermq.model.errors import StaleGenerationError, refused_as
 from ledgermq.model.ids import NodeId, Position, Term
 
 MAGIC = 0x4547415051_4D4C
@@ -37,7 +37,9 @@ def make_file(path: Path, size: int) -> int:
         generation = _generation_at(path) + 1
         path.unlink()
     fresh = path.with_suffix(".new")
-    try:
+    with refused_as(
+        "cursor page not made", why="within", path=path, size=size, setting="listen.runtime_dir"
+    ):
         fresh.unlink(missing_ok=True)
         # Whatever the umask says: who can write the page can cut the log.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -45,14 +47,6 @@ def make_file(path: Path, size: int) -> int:
             # Written, not only made long: a map of a hole is a SIGBUS when the disk is full.
             file.write(bytes(size))
         fresh.rename(path)
-    except OSError as error:
-        raise StorageError(
-            f"cursor page not made: {error.strerror}",
-            errno=error.errno,
-            path=str(path),
-            size=size,
-            setting="listen.runtime_dir",
-        ) from error
     return generation
 
 
@@ -63,10 +57,8 @@ def map_file(path: Path, size: int) -> mmap.mmap:
         StaleGenerationError: it is of another size.
         StorageError: the operating system refused.
     """
-    try:
+    with refused_as("cursor page not opened", why="", path=path):
         fd = os.open(path, os.O_RDWR)
-    except OSError as error:
-        raise StorageError("cursor page not opened", errno=error.errno, path=str(path)) from error
     try:
         if os.fstat(fd).st_size != size:
             raise StaleGenerationError("cursor page of another size", path=str(path))
@@ -82,11 +74,8 @@ def _generation_at(path: Path) -> int:
         StorageError: the operating system refused.
     """
     size = _HEADER_CELLS * 8
-    try:
-        with path.open("rb") as file:
-            content = file.read(size)
-    except OSError as error:
-        raise StorageError("cursor page not read", errno=error.errno, path=str(path)) from error
+    with refused_as("cursor page not read", why="", path=path), path.open("rb") as file:
+        content = file.read(size)
     if len(content) < size:
         return 0
     magic, _, generation = memoryview(content).cast("q").tolist()

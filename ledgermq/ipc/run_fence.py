@@ -11,7 +11,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import refused_as
 
 
 class RunFence:
@@ -23,10 +23,8 @@ class RunFence:
         Raises:
             StorageError: the operating system refused.
         """
-        try:
+        with refused_as("fence not opened", why="", path=path):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StorageError("fence not opened", errno=error.errno, path=str(path)) from error
 
     def fileno(self) -> int:
         """Descriptor of the file, for who locks it by itself."""

@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 from ledgermq.formats.batch_unit import BATCH_FOLDER
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import refused_as
 from ledgermq.model.events import Event
 from ledgermq.store.files.disk_sync import make_directories, sync_directory
 from ledgermq.store.files.kept_aside import move
@@ -65,7 +65,7 @@ def replace_log(paths: StorePaths) -> bool:
         return False
     staging = staging_folder(paths)
     aside = replaced_folder(paths)
-    try:
+    with refused_as("log not replaced by the shipped one"):
         make_directories(aside)
         make_directories(paths.data.parent)
         for shipped, place in ((staging / "data", paths.data), (staging / "index", paths.index)):
@@ -89,10 +89,6 @@ def replace_log(paths: StorePaths) -> bool:
             sync_directory(folder)
         (staging / "complete").unlink()
         sync_directory(staging)
-    except OSError as error:
-        raise StorageError(
-            "log not replaced by the shipped one", errno=error.errno, reason=error.strerror
-        ) from error
     logger.info(
         "log replaced by the one that the leader has shipped", extra={"event": Event.LOG_REPLACED}
     )
@@ -105,12 +101,8 @@ def free_bytes(folder: Path) -> int:
     Raises:
         StorageError: the operating system refused.
     """
-    try:
+    with refused_as("disk not looked at", folder=folder):
         found = os.statvfs(folder)
-    except OSError as error:
-        raise StorageError(
-            "disk not looked at", errno=error.errno, folder=str(folder), reason=error.strerror
-        ) from error
     return found.f_bavail * found.f_frsize
 
 

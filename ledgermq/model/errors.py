@@ -7,7 +7,8 @@ these.
 from __future__ import annotations
 
 import errno
-from typing import ClassVar
+from pathlib import PurePath
+from typing import ClassVar, Self
 
 from ledgermq.model.features import LEVEL, version_of
 
@@ -269,6 +270,50 @@ class StorageError(LedgerError):
     def __init__(self, message: str, *, errno: int | None = None, **details: object) -> None:
         super().__init__(message, **details)
         self.errno = errno
+
+    @classmethod
+    def of(cls, message: str, error: OSError, *, why: str = "apart", **details: object) -> Self:
+        """The error for what the operating system refused; paths among ``details`` become texts.
+
+        Args:
+            why: where its reason is told: ``apart`` behind the details, ``within`` the sentence,
+                or, empty, not at all.
+        """
+        told = {name: _text_of_path(value) for name, value in details.items()}
+        if why == "within":
+            message = f"{message}: {error.strerror}"
+        elif why:
+            told["reason"] = error.strerror
+        return cls(message, errno=error.errno, **told)
+
+
+def _text_of_path(value: object) -> object:
+    return str(value) if isinstance(value, PurePath) else value
+
+
+class refused_as:  # noqa: N801 - it is called as a function is
+    """What the operating system refuses within the block is a ``StorageError`` of this sentence.
+
+    The arguments are those of ``StorageError.of``; one that ``writes`` may find the disk full.
+    """
+
+    def __init__(
+        self, message: str, *, why: str = "apart", writes: bool = False, **details: object
+    ) -> None:
+        self._message = message
+        self._why = why
+        self._writes = writes
+        self._details = details
+
+    def __enter__(self) -> None:
+        """Nothing is done."""
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object
+    ) -> None:
+        if isinstance(error, OSError):
+            kind = DiskFullError if self._writes and error.errno in NO_SPACE else StorageError
+            raise kind.of(self._message, error, why=self._why, **self._details) from error
 
 
 class StaleGenerationError(LedgerError):

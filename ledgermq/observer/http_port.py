@@ -17,7 +17,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from urllib.parse import unquote
 
 import h11
@@ -66,42 +66,6 @@ _KINDS = (
 )
 
 
-class HttpCounts(Protocol):
-    """What connections tell of themselves, and ask: the port's, for all of them together."""
-
-    def opened(self, connection: HttpConnection) -> None:
-        """It is there, and was given room before (``HttpPort``)."""
-        ...
-
-    def closed(self, connection: HttpConnection) -> None:
-        """It has ended."""
-        ...
-
-    def begins(self, connection: HttpConnection, kind: RequestKind) -> bool:
-        """Whether its answer may be made now; else ``go_on`` is called when it is its turn."""
-        ...
-
-    def gives_up(self, connection: HttpConnection) -> None:
-        """It waits for its turn no more."""
-        ...
-
-    def made(self, connection: HttpConnection, kind: RequestKind) -> None:
-        """The answer to a request that had begun is made, or given up."""
-        ...
-
-    def unread(self, connection: HttpConnection) -> None:
-        """An answer waits for its client to read; others may have to give way."""
-        ...
-
-    def refused(self) -> None:
-        """What came was too much, too slow or no HTTP."""
-        ...
-
-    def failed(self, error: Exception, method: str) -> None:
-        """A request has met a bug."""
-        ...
-
-
 class HttpConnection(asyncio.Protocol):
     """One client; requests are answered one after the other.
 
@@ -115,7 +79,7 @@ class HttpConnection(asyncio.Protocol):
     """
 
     def __init__(
-        self, app: App, counts: HttpCounts, limits: HttpLimits, *, address: str, scheme: str
+        self, app: App, counts: HttpPort, limits: HttpLimits, *, address: str, scheme: str
     ) -> None:
         """Nobody is there yet; ``address`` is the client's, empty at a unix socket."""
         self.address = address
@@ -441,8 +405,8 @@ AGAIN_S = 0.2
 
 
 class HttpPort:
-    """An HTTP port, and its ``HttpCounts``. It accepts by itself: connections in their TLS
-    handshake count like all others.
+    """An HTTP port, which accepts by itself: connections in their TLS handshake count like all
+    others. It is told by its connections of themselves, and asked, for all of them together.
     """
 
     def __init__(
@@ -487,15 +451,18 @@ class HttpPort:
             connection.end()
 
     def opened(self, connection: HttpConnection) -> None:
+        """It is there, and was given room before (``HttpPort``)."""
         self._connections.add(connection)
         self._counters[ObserverCounter.CONNECTIONS] = len(self._connections)
 
     def closed(self, connection: HttpConnection) -> None:
+        """It has ended."""
         self._connections.discard(connection)
         self._room.leave(connection)
         self._counters[ObserverCounter.CONNECTIONS] = len(self._connections)
 
     def begins(self, connection: HttpConnection, kind: RequestKind) -> bool:
+        """Whether its answer may be made now; else ``go_on`` is called when it is its turn."""
         if not self._has_turn(connection, kind):
             self._waiting[connection] = kind
             return False
@@ -505,9 +472,11 @@ class HttpPort:
         return True
 
     def gives_up(self, connection: HttpConnection) -> None:
+        """It waits for its turn no more."""
         self._waiting.pop(connection, None)
 
     def made(self, connection: HttpConnection, kind: RequestKind) -> None:
+        """The answer to a request that had begun is made, or given up."""
         if _places_of(kind, self._limits) is None:
             return
         taken = self._under_way[kind]
@@ -533,12 +502,15 @@ class HttpPort:
         return taken.total() < limit and not (share and taken[share] >= max(1, limit // 2))
 
     def unread(self, connection: HttpConnection) -> None:
+        """An answer waits for its client to read; others may have to give way."""
         self._room.bound_unread(connection)
 
     def refused(self) -> None:
+        """What came was too much, too slow or no HTTP."""
         self._counters[ObserverCounter.REFUSED] += 1
 
     def failed(self, error: Exception, method: str) -> None:
+        """A request has met a bug."""
         self._faults.refusal(error, f"http {method}")
 
     def _accept(self) -> None:

@@ -117,7 +117,7 @@ class LogScrub:
         try:
             starts = starts_in(self._data)
         except OSError as error:
-            raise _storage_error("log folder not read", self._data, error) from error
+            raise StorageError.of("log folder not read", error, file=self._data) from error
         if not starts or starts[0] >= end.position:
             return None
         first = self._point_of_file(starts[0])
@@ -480,7 +480,7 @@ def _open(path: Path) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise _storage_error("log file not opened", path, error) from error
+        raise StorageError.of("log file not opened", error, file=path) from error
 
 
 def _read_quietly(fd: int, offset: int, size: int, path: Path) -> bytes:
@@ -497,7 +497,7 @@ def _read_quietly(fd: int, offset: int, size: int, path: Path) -> bytes:
         data = os.pread(fd, size, offset)
     except OSError as error:
         if error.errno != errno.EIO:
-            raise _storage_error("log not read", path, error) from error
+            raise StorageError.of("log not read", error, file=path) from error
         return _read_pages(fd, offset, size)
     begin = offset - offset % _PAGE
     os.posix_fadvise(fd, begin, offset + size - begin, os.POSIX_FADV_DONTNEED)
@@ -516,7 +516,3 @@ def _read_pages(fd: int, offset: int, size: int) -> bytes:
             parts.append(bytes(near - at))
         at = near
     return b"".join(parts)
-
-
-def _storage_error(text: str, path: Path, error: OSError) -> StorageError:
-    return StorageError(text, errno=error.errno, file=str(path), reason=error.strerror)

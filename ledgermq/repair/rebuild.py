@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.model.config.settings import StoreSection
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import refused_as
 from ledgermq.model.ids import Position
 from ledgermq.store.files.disk_sync import make_directories, sync_directory
 from ledgermq.store.files.file_names import queues_of_no_topic
@@ -205,19 +205,12 @@ def _build(
 
 def _keep_foreign(queues: Path, fresh: Path) -> None:
     """Give queues of no topic their place in the folder ``fresh``, too."""
-    try:
+    with refused_as("queues of no topic not kept", file=queues):
         for folder in queues_of_no_topic(queues):
             # What was built of it has the messages alone that name it as their topic.
             delete_folder(fresh / folder.name)
             link_folder(folder, fresh / folder.name)
         sync_directory(fresh)
-    except OSError as error:
-        raise StorageError(
-            "queues of no topic not kept",
-            errno=error.errno,
-            file=str(queues),
-            reason=error.strerror,
-        ) from error
 
 
 def put_in_place(root: Path, staging: Path) -> tuple[Path, ...]:
@@ -238,17 +231,13 @@ def put_in_place(root: Path, staging: Path) -> tuple[Path, ...]:
         for name in ("consumequeue", "index", BATCH_FOLDER)
         if (root / name).exists() and (name != BATCH_FOLDER or (staging / name).exists())
     ]
-    try:
+    with refused_as("new files not put in place", file=root):
         (root / "ledgermq" / "dispatch-checkpoint").unlink(missing_ok=True)
         if (staging / "index").exists():
             move(staging / "index", root / "index")
         if (staging / BATCH_FOLDER).exists():
             move(staging / BATCH_FOLDER, root / BATCH_FOLDER)
         move(staging / "consumequeue", root / "consumequeue")
-    except OSError as error:
-        raise StorageError(
-            "new files not put in place", errno=error.errno, file=str(root), reason=error.strerror
-        ) from error
     # Last: before it there is none, and the queues say themselves how far they go.
     for name in ("checkpoint", "ledgermq/dispatch-checkpoint"):
         content = read_file(staging / name)

@@ -85,12 +85,7 @@ class LogFolder(NamedTuple):
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StorageError(
-                "log files not listed",
-                errno=error.errno,
-                directory=str(self.path),
-                reason=error.strerror,
-            ) from error
+            raise StorageError.of("log files not listed", error, directory=self.path) from error
         return sorted(found)
 
 
@@ -108,9 +103,7 @@ def first_store_ms(file: LogFile) -> int | None:
         # Recovery cuts the log while the dispatcher looks at it; retention may be faster, too.
         return None
     except OSError as error:
-        raise StorageError(
-            "log file not read", errno=error.errno, file=str(file.path), reason=error.strerror
-        ) from error
+        raise StorageError.of("log file not read", error, file=file.path) from error
     if len(head) < _HEAD_SIZE or WORD.unpack_from(head, MAGIC_AT)[0] not in MAGICS:
         return None
     time_ms: int = TIMESTAMP.unpack_from(head, store_fields_at(head)[0])[0]

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from ledgermq.formats.epoch_file import EPOCH_FILE, Epoch, decode_epochs
 from ledgermq.formats.records.message import MAGICS, SIZE_AND_MAGIC, SIZE_MIN
 from ledgermq.formats.store_markers import COMMITLOG_BLANK_MAGIC
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, refused_as
 from ledgermq.model.names.strange_uses import StrangeUse
 from ledgermq.store import origin_files
 from ledgermq.store.files.mapped_files import MappedFiles
@@ -251,15 +251,8 @@ def origin_of(
     Raises:
         StorageError: something cannot be read.
     """
-    try:
+    with refused_as("store directory not looked at", directory=root):
         return _origin_of(root, self_id, left_behind)
-    except OSError as error:
-        raise StorageError(
-            "store directory not looked at",
-            errno=error.errno,
-            directory=str(root),
-            reason=error.strerror,
-        ) from error
 
 
 def refuse_strange(
@@ -305,15 +298,11 @@ def refuse_hidden_queues(root: Path) -> None:
         ConfigError: there are such; names the directory and what to do.
         StorageError: the directory cannot be read.
     """
-    try:
+    with refused_as("store directory not looked at", why="", directory=root):
         files = OriginFiles(root)
         if files.is_ours:
             return
         hidden = [_use(found) for found in origin_files.hidden_queues(files)]
-    except OSError as error:
-        raise StorageError(
-            "store directory not looked at", errno=error.errno, directory=str(root)
-        ) from error
     if hidden:
         raise ConfigError(
             "the directory is one of RocketMQ 5, whose queues cannot be read here: "

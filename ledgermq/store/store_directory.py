@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ledgermq.formats.dledger_entry import HEADER_SIZE
 from ledgermq.model.config.settings import LogKind
-from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.errors import ConfigError, refused_as
 from ledgermq.model.ids import NodeId, Position
 from ledgermq.store.files.file_names import queue_files
 from ledgermq.store.files.mapped_files import MappedFiles
@@ -126,15 +126,8 @@ def names_in(root: Path) -> set[str]:
     Raises:
         StorageError: the directory cannot be read.
     """
-    try:
+    with refused_as("store directory not read", directory=root):
         return {path.name for path in root.iterdir()}
-    except OSError as error:
-        raise StorageError(
-            "store directory not read",
-            errno=error.errno,
-            directory=str(root),
-            reason=error.strerror,
-        ) from error
 
 
 def dledger_folder(root: Path, names: set[str], self_id: str | None) -> Path | None:

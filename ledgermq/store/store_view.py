@@ -18,7 +18,7 @@ from ledgermq.formats.index_file import QUERY_COUNT_MAX, IndexLayout
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.formats.records.inner_batch import message_at
 from ledgermq.formats.records.message import Message
-from ledgermq.model.errors import CorruptLogError, StorageError, TopicUnknownError
+from ledgermq.model.errors import CorruptLogError, TopicUnknownError, refused_as
 from ledgermq.model.limits import TIMESTAMP_MAX
 from ledgermq.store.files.file_names import topic_folders
 from ledgermq.store.index.index_reader import IndexReader
@@ -191,7 +191,7 @@ class StoreView:
 
     def _keys(self) -> list[tuple[str, int]]:
         root = self.directory.consume_queues
-        try:
+        with refused_as("queues not read", directory=root):
             found = [
                 (topic.name, int(name))
                 for folder in (root, self.directory.root / BATCH_FOLDER)
@@ -199,10 +199,6 @@ class StoreView:
                 for name in names
                 if (topic.name in self._of_batches) is (folder is not root)
             ]
-        except OSError as error:
-            raise StorageError(
-                "queues not read", errno=error.errno, directory=str(root), reason=error.strerror
-            ) from error
         return sorted(found)
 
     def _reader(self, topic: str, queue_id: int) -> QueueReader:

@@ -20,7 +20,7 @@ from ledgermq.formats.timer_wheel import (
     WheelEntry,
     timer_log,
 )
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import refused_as
 from ledgermq.store.files.config_file import ConfigFile
 from ledgermq.store.files.disk_sync import make_directories, sync_content, sync_directory
 from ledgermq.store.files.file_names import file_name, own_names
@@ -77,7 +77,7 @@ class WheelFiles:
         Raises:
             StorageError: the operating system refused; to be called again.
         """
-        try:
+        with refused_as("RocketMQ's timer wheel not set aside", path=self._root):
             aside = self._own / ASIDE
             for name in (TIMER_LOG, WHEEL):
                 source, target = self._root / name, aside / name
@@ -94,8 +94,6 @@ class WheelFiles:
                 self._write_check(done)
             for path in (self._own / HANDED, self._own / f"{HANDED}.bak"):
                 path.unlink(missing_ok=True)
-        except OSError as error:
-            raise _refused("RocketMQ's timer wheel not set aside", self._root, error) from error
 
     def hand(self, entries: list[WheelEntry], *, now_ms: int, ends: tuple[int, int]) -> int:
         """Make a timer log of which RocketMQ makes its wheel; how large a file of it is, bytes.
@@ -110,7 +108,7 @@ class WheelFiles:
         """
         folder = self._root / TIMER_LOG
         size = self._timer_log_size()
-        try:
+        with refused_as("timer log not written", path=folder):
             self.set_aside(ends[0])
             handed = Handed(now_ms, now_ms + WHEEL_MS, ends[1])
             ConfigFile(self._own / HANDED).save(handed._asdict())
@@ -127,8 +125,6 @@ class WheelFiles:
             sync_directory(self._root)
             # From the first unit on RocketMQ looks at each, and makes the wheel.
             self._write_check(TimerCheck(now_ms, 0, ends[0], ends[0]))
-        except OSError as error:
-            raise _refused("timer log not written", folder, error) from error
         return size
 
     def _timer_log_size(self) -> int:
@@ -144,7 +140,3 @@ class WheelFiles:
         changed_ns = self._check.stat().st_mtime_ns if self._check.exists() else 0
         replace_file(self._check, check.written_to(read_file(self._check) or b""))
         os.utime(self._check, ns=(changed_ns, changed_ns))
-
-
-def _refused(what: str, path: Path, error: OSError) -> StorageError:
-    return StorageError(what, errno=error.errno, path=str(path), reason=error.strerror)

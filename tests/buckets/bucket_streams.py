@@ -41,6 +41,9 @@ class BucketStream(StreamedStore):
         self.prefix = prefix
         self.place = f"{self.root_address}/{prefix}"
 
+    def begin_in_child(self) -> None:
+        forget_clients()
+
     def stream_turns(self) -> list[int]:
         """A turn for each of ``TURNS``; the exit statuses."""
         statuses = []

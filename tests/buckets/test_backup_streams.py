@@ -23,7 +23,7 @@ from ledgermq.store.queues.queue_ends import QueueEnds, ends_path, write_queue_e
 from tests.buckets.bucket_streams import BucketStream, log_of
 from tests.buckets.object_server import BUCKET, FaultyProxy, ObjectServer, forget_clients, is_put_of
 from tests.small_store import BEGIN_MS, LOG_FILE_SIZE
-from tests.unit.conversion.streamed_store import MESSAGES, StreamedStore, records_of
+from tests.unit.conversion.streamed_store import MESSAGES, StreamedStore, records_of, stream_at_once
 
 pytestmark = pytest.mark.slow
 
@@ -119,21 +119,7 @@ def test_two_streams_of_one_log_do_each_other_no_harm(
     tmp_path: Path, store: BucketStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_stream, "PIECES_MAX", 1)
-    children = []
-    for step in (2, 3):
-        child = os.fork()
-        if child == 0:
-            forget_clients()
-            for number in range(0, MESSAGES, step):
-                store.commit(number)
-                # A piece that it looks at may just have become part of a whole one: it asks again.
-                if all(store.stream() for _ in range(MESSAGES)):
-                    os._exit(1)
-            os._exit(0)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
-    store.commit(MESSAGES - 1)
-    assert store.stream() == 0
+    stream_at_once(store, 2, 3)
 
     assert store.verify() == 0
     assert store.restore(tmp_path / "again") == 0

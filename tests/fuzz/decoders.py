@@ -19,6 +19,7 @@ from ledgermq.broker.cluster.document_messages import (
 )
 from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
 from ledgermq.formats.config_json import decode_document as decode_config
+from ledgermq.formats.ed25519 import SIGNATURE_SIZE
 from ledgermq.formats.epoch_file import decode_epochs
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import read_plain
@@ -61,7 +62,7 @@ from ledgermq.rules.cluster.cluster_document import open_document
 from ledgermq.rules.cluster.cluster_table import ClusterTable
 from ledgermq.rules.cluster.document_desk import DocumentDesk, DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.numbered_rows import NOWHERE, RowKey
-from ledgermq.rules.cluster.signatures import SIGNATURE_SIZE, SigningKey
+from ledgermq.rules.cluster.signatures import SigningKey
 from ledgermq.rules.given_back import MessageGivenBack
 from ledgermq.rules.schemas.schema_plans import conflicts
 from ledgermq.rules.schemas.schema_table import SchemaVersion

@@ -20,9 +20,9 @@ from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.ipc.cursor_page import CursorPage
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import free_port
 from tests.process.node_start import run_python
 from tests.process.test_cluster_groups import ClusterNode
+from tests.process.two_groups import Pair, joined_pair
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -34,15 +34,9 @@ TOPIC, QUEUES = "orders", 4
 @pytest.fixture
 def cluster(
     make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> tuple[ClusterNode, ClusterNode]:
+) -> Pair:
     """A home and another group that knows of it; both have the topic."""
-    home, other = (
-        ClusterNode(make_node(), name, capsys, listen={"produce": f"tcp://127.0.0.1:{free_port()}"})
-        for name in ("orders-a", "orders-b")
-    )
-    home.begin(tmp_path / "root.json")
-    other.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
-    wait_until(lambda: len(other.tell("list")["groups"]) == 2, "the home's rows")
+    home, other = joined_pair(make_node, capsys, tmp_path)
     for group in (home, other):
         address = f"ipc://{group.node.runtime}"
         with connect_broker(address, name="test", timeout_s=PATIENCE_S) as broker:

@@ -35,22 +35,19 @@ from ledgermq.model.errors import (
 )
 from tests.process import cluster_reader_process
 from tests.process.conftest import SOURCES, Node, wait_until
-from tests.process.group_nodes import free_port
 from tests.process.group_readers import Told
 from tests.process.test_cluster_groups import ClusterNode
+from tests.process.two_groups import HOME, OTHER, Pair, joined_pair
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TOPIC, QUEUES = "sales", 3
-HOME, OTHER = "orders-a", "orders-b"
 BATCH_MAX = cluster_reader_process.BATCH_MAX
 GROUPS = {"heartbeat_ms": 300}
 DIES_SOON = GROUPS | {"member_expiry_ms": 2_000, "lock_expiry_ms": 2_500}
 OPTIONS = ConsumerOptions(messages_max=BATCH_MAX, hold_ms=500, timeout_s=PATIENCE_S)
-
-Pair = tuple[ClusterNode, ClusterNode]
 
 
 @pytest.fixture(autouse=True)
@@ -67,19 +64,8 @@ def pair(
     request: pytest.FixtureRequest,
 ) -> Pair:
     """A home that has a topic over groups, and another group, which has not."""
-    home, other = (
-        ClusterNode(
-            make_node(),
-            name,
-            capsys,
-            listen={"produce": f"tcp://127.0.0.1:{free_port()}"},
-            groups=getattr(request, "param", GROUPS),
-        )
-        for name in (HOME, OTHER)
-    )
-    home.begin(tmp_path / "root.json")
-    other.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
-    wait_until(lambda: len(other.tell("list")["groups"]) == 2, "the home's rows")
+    groups = getattr(request, "param", GROUPS)
+    home, other = joined_pair(make_node, capsys, tmp_path, groups=groups)
     with connect_broker(f"ipc://{home.node.runtime}", name="test", timeout_s=PATIENCE_S) as broker:
         ClusterAdmin(broker).set_topic(TOPIC, [HOME], queues=QUEUES)
     wait_topic(home)

@@ -28,35 +28,20 @@ from ledgermq.client.aio import (
 )
 from ledgermq.model.errors import ConfigError, LedgerError, TimedOutError
 from tests.process.conftest import Node, wait_until
-from tests.process.group_nodes import free_port
-from tests.process.test_cluster_groups import ClusterNode
 from tests.process.test_transactions import QUICK
+from tests.process.two_groups import HOME, OTHER, Pair, joined_pair
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
-TOPIC, HOME, OTHER = "quotes", "orders-a", "orders-b"
+TOPIC = "quotes"
 OPTIONS = ProducerOptions(timeout_s=PATIENCE_S)
-
-Pair = tuple[ClusterNode, ClusterNode]
 
 
 @pytest.fixture
 def pair(make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Pair:
     """A home and another group that knows of it; both have the topic."""
-    home, other = (
-        ClusterNode(
-            make_node(),
-            name,
-            capsys,
-            listen={"produce": f"tcp://127.0.0.1:{free_port()}"},
-            transactions=QUICK,
-        )
-        for name in (HOME, OTHER)
-    )
-    home.begin(tmp_path / "root.json")
-    other.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
-    wait_until(lambda: len(other.tell("list")["groups"]) == 2, "the home's rows")
+    home, other = joined_pair(make_node, capsys, tmp_path, transactions=QUICK)
     for group in (home, other):
         with Admin(f"ipc://{group.node.runtime}", timeout_s=PATIENCE_S) as admins:
             admins.of(group.name).create_topic(TOPIC, queues=4)

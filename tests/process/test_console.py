@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -48,8 +49,8 @@ PAGES = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
+@contextmanager
+def console_node() -> Iterator[Node]:
     """A node that checks users, with a hostile message and a dead letter."""
     with nodes_made() as make:
         made = make()
@@ -64,6 +65,12 @@ def node() -> Iterator[Node]:
         )
         fill(f"ipc://{made.runtime}")
         wait_until(lambda: answers(made), "the observer to answer")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with console_node() as made:
         yield made
 
 

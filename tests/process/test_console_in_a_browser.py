@@ -14,11 +14,10 @@ import pytest
 
 from ledgermq.client import Admin, Producer
 from ledgermq.observer.console.console import FIRST_PAGE, SITE
-from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made, wait_until
+from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Group, Member, free_port, make_group
 from tests.process.running import topics_document
-from tests.process.test_console import ADMIN, HOSTILE, PAGES, answers, fill, where
+from tests.process.test_console import ADMIN, HOSTILE, PAGES, answers, console_node, where
 from tests.suite.patience import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -38,19 +37,7 @@ TOPICS = 10_000
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    with nodes_made() as make:
-        made = make()
-        tokens = made.folder / "tokens"
-        tokens.write_text(f"operator {ADMIN} admin\n")
-        tokens.chmod(0o600)
-        start_client_node(
-            made,
-            access={"enabled": True},
-            listen={"http": f"127.0.0.1:{free_port()}"},
-            http={"tokens_file": str(tokens)},
-        )
-        fill(f"ipc://{made.runtime}")
-        wait_until(lambda: answers(made), "the observer to answer")
+    with console_node() as made:
         yield made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,32 @@ HOME, OTHER = "orders-a", "orders-b"
 TOPIC, QUEUES = "sales", 2
 
 
+Pair = tuple[ClusterNode, ClusterNode]
+
+
+def joined_pair(
+    make_node: Callable[[], Node],
+    capsys: pytest.CaptureFixture[str],
+    folder: Path,
+    **tables: dict[str, Any],
+) -> Pair:
+    """A home, and another group that it knows of, each of a node with these settings."""
+    home, other = (
+        ClusterNode(
+            make_node(),
+            name,
+            capsys,
+            listen={"produce": f"tcp://127.0.0.1:{free_port()}"},
+            **tables,
+        )
+        for name in (HOME, OTHER)
+    )
+    home.begin(folder / "root.json")
+    other.tell("join", "--home", f"ipc://{home.node.runtime}", "--nodes", other.address)
+    wait_until(lambda: len(other.tell("list")["groups"]) == 2, "the home's rows")
+    return home, other
+
+
 class TwoGroups:
     """See the module.
 
@@ -31,16 +58,7 @@ class TwoGroups:
         self, make_node: Callable[[], Node], capsys: pytest.CaptureFixture[str], folder: Path
     ) -> None:
         """A home that knows of the other group, and has the topic alone."""
-        self.home, self.other = (
-            ClusterNode(
-                make_node(), name, capsys, listen={"produce": f"tcp://127.0.0.1:{free_port()}"}
-            )
-            for name in (HOME, OTHER)
-        )
-        self.home.begin(folder / "root.json")
-        words = ("--home", f"ipc://{self.home.node.runtime}", "--nodes", self.other.address)
-        self.other.tell("join", *words)
-        wait_until(lambda: len(self.other.tell("list")["groups"]) == 2, "the home's rows")
+        self.home, self.other = joined_pair(make_node, capsys, folder)
         with self._admin() as admin:
             admin.set_topic(TOPIC, [HOME], queues=QUEUES)
         wait_topic(self.home)

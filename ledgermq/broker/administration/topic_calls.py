@@ -23,7 +23,6 @@ from ledgermq.model.names.group_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.model.rights import Right
 from ledgermq.rules.messages.topic_plans import (
-    TopicWish,
     plan_alter,
     plan_create,
     plan_delete,
@@ -31,7 +30,7 @@ from ledgermq.rules.messages.topic_plans import (
 )
 from ledgermq.rules.tables.groups import check_group_name
 from ledgermq.rules.tables.table_changes import Change, OffsetsSet, TopicSet
-from ledgermq.rules.tables.topics import Permission, Topic, check_topic_name
+from ledgermq.rules.tables.topics import FLAGS, NUMBERS, Permission, Topic, check_topic_name
 from ledgermq.verbs.needs import ADMIN_ANYWHERE, ANY, shown, topic_right
 from ledgermq.verbs.topics import (
     AlterTopic,
@@ -39,7 +38,6 @@ from ledgermq.verbs.topics import (
     DeleteTopic,
     ListTopics,
     ShowTopic,
-    TopicFields,
 )
 
 UNIT_MODE = 1
@@ -154,22 +152,22 @@ class TopicCalls:
         )
 
     def _create(self, call: Call, asked: CreateTopic) -> Result | None:
-        name, wish = asked.topic, wish_of(asked)
+        name = asked.topic
 
         def plan() -> Topic:
             begins = self._known.first_offsets(name)
-            return plan_create(self._tables.topics, name, wish, first_offsets=begins)
+            return plan_create(self._tables.topics, name, asked, first_offsets=begins)
 
         return self._change(call, name, plan, self._described)
 
     def _alter(self, call: Call, asked: AlterTopic) -> Result | None:
-        name, wish = asked.topic, wish_of(asked)
+        name = asked.topic
 
         def plan() -> Topic:
             return plan_alter(
                 self._tables.topics,
                 name,
-                wish,
+                asked,
                 unread=lambda queues: self._known.unread(name, queues),
                 force=asked.force,
             )
@@ -232,32 +230,13 @@ class TopicCalls:
             "order": topic.is_ordered,
             "filter_type": topic.unknown.get("topicFilterType", "SINGLE_TAG"),
             "sys_flag": topic.sys_flag,
-            "deduplication_window_ms": topic.deduplication_window_ms,
+            **{name: getattr(topic, name) for name in (*NUMBERS, *FLAGS)},
+            # What RocketMQ's attributes say counts, too.
             "keep_ms": topic.kept_ms,
-            "keep_bytes": topic.keep_bytes,
             "compact": topic.is_compacted,
-            "receipts": topic.receipts,
             "order_config": order_config(topic, self._tables.node) if topic.is_ordered else "",
             "warnings": warnings_of(topic, unread=hidden),
         }
-
-
-def wish_of(asked: TopicFields) -> TopicWish:
-    """What a call wants of a topic; ``queues`` stands for both numbers."""
-    return TopicWish(
-        asked.queues if asked.read_queues is None else asked.read_queues,
-        asked.queues if asked.write_queues is None else asked.write_queues,
-        asked.perm,
-        asked.order,
-        asked.filter_type,
-        asked.sys_flag,
-        asked.deduplication_window_ms,
-        asked.keep_ms,
-        asked.keep_bytes,
-        asked.message_type,
-        asked.compact,
-        asked.receipts,
-    )
 
 
 def order_config(topic: Topic, node: NodeSection) -> str:

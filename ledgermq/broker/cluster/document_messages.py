@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ledgermq.formats.digest import content_digest
+from ledgermq.formats.ed25519 import PUBLIC_SIZE
 from ledgermq.model.errors import ConfigError, ProtocolError
 from ledgermq.model.names.clusters import NAME_LENGTH_MAX
 from ledgermq.rules.cluster.cluster_commands import read_chain, read_nodes
@@ -16,7 +17,6 @@ from ledgermq.rules.cluster.cluster_document import DOCUMENT_SIZE_MAX, read_poin
 from ledgermq.rules.cluster.document_asker import HOLD_MS
 from ledgermq.rules.cluster.document_desk import DocumentReply, DocumentRequest
 from ledgermq.rules.cluster.json_objects import decoded, encoded, integer_of, text_of
-from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
 
 DOCUMENTS_VERB = "cluster_documents"
 PIECE_SIZE = 512 * 1024

@@ -117,19 +117,13 @@ class DeadLetterCalls(Service):
             self._begin_replay(wanted, call.now_ms)
             return None
 
-        def made() -> None:
-            try:
-                self._begin_replay(wanted, call.now_ms)
-            except LedgerError as error:
-                wanted.refuse(error)
-
         try:
             self._log.submit(
                 StateRequest(
                     call.caller,
                     lambda: self._topics.lacking(wanted.group, target),
                     frozenset({f"group {wanted.group}", f"topic {target}"}),
-                    made,
+                    lambda: self._begin_replay(wanted, call.now_ms),
                     refused=wanted.refuse,
                 ),
                 call.now_ms,
@@ -140,17 +134,9 @@ class DeadLetterCalls(Service):
         return None
 
     def _begin_replay(self, wanted: _Replay, now_ms: int) -> None:
-        try:
-            self._moves.request(
-                wanted.queue,
-                wanted.plan,
-                done=wanted.answer,
-                refused=wanted.refuse,
-                now_ms=now_ms,
-            )
-        except LedgerError:
-            self._replaying.discard(wanted.queue)
-            raise
+        self._moves.request(
+            wanted.queue, wanted.plan, done=wanted.answer, refused=wanted.refuse, now_ms=now_ms
+        )
 
     def end_replay(self, wanted: _Replay, outcome: Result | LedgerError) -> None:
         """Answer a replay; the next one of its queue may begin."""

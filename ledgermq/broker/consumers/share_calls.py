@@ -25,9 +25,8 @@ from ledgermq.broker.consumers.share_gather import (
     factor_of,
     queue_row,
 )
-from ledgermq.broker.consumers.share_members import ShareMembers
 from ledgermq.broker.consumers.share_messages import IsWanted, ShareMessages, read_filter
-from ledgermq.broker.consumers.share_room import RETRY_AFTER_MS, ShareRoom
+from ledgermq.broker.consumers.share_room import RETRY_AFTER_MS, ShareMembers, ShareRoom
 from ledgermq.broker.pulls.queue_messages import QueueMessages
 from ledgermq.broker.reading.known_topics import KnownTopics
 from ledgermq.broker.service import Mailbox, Service

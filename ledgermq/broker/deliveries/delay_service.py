@@ -171,10 +171,7 @@ class DelayService(Service):
             logger.warning("delayed messages not delivered yet: %s", error)
 
         level.is_asked = True
-        try:
-            self._moves.request(level.queue, plan, done=done, refused=refused, now_ms=now_ms)
-        except LedgerError as error:
-            refused(error)
+        self._moves.request(level.queue, plan, done=done, refused=refused, now_ms=now_ms)
 
     def _plan(self, level: _Level) -> tuple[Moved, Sequence[Buffer]] | None:
         units = self._units(level, GROUP_RECORDS_MAX)

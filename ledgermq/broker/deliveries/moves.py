@@ -134,13 +134,10 @@ class Moves(Service):
             plan: the move and its records, without the hole; None when there is nothing to move
                 (any more). It is called when no move is under way, perhaps more than once.
             done: called when all of it is in the log.
-            refused: called when it was not, or nobody knows; the table says how things stand once
-                the queue is free.
+            refused: called when it was not, or nobody knows, and at once where nothing is taken
+                now; the table says how things stand once the queue is free.
             also: changes of other tables in the same command; asked for right after the plan.
             is_mend: it is the rest of a move that was cut, which goes before all others.
-
-        Raises:
-            NotLeaderError, BusyError: nothing is taken now.
         """
         assert queue.topic in self._builds, queue
         planned: list[GroupPart] = []
@@ -165,9 +162,11 @@ class Moves(Service):
             done()
 
         touches = frozenset({f"move {queue.topic}/{queue.queue_id}"})
-        self._log.submit(
-            StateRequest(NOBODY, changes, touches, answer, lambda: planned, refused), now_ms
-        )
+        wish = StateRequest(NOBODY, changes, touches, answer, lambda: planned, refused)
+        try:
+            self._log.submit(wish, now_ms)
+        except LedgerError as error:
+            refused(error)
 
     def build(
         self, queue: QueueName, offsets: Sequence[int], *, again: bool = False
@@ -302,10 +301,7 @@ class Moves(Service):
             )
 
         self._mending.add(queue)
-        try:
-            self.request(queue, plan, done=done, refused=refused, now_ms=now_ms, is_mend=True)
-        except LedgerError as error:
-            refused(error)
+        self.request(queue, plan, done=done, refused=refused, now_ms=now_ms, is_mend=True)
 
     def _rest(self, queue: QueueName, place: int) -> tuple[Moved, Sequence[Buffer]]:
         """What is missing of the move whose command is at ``place`` of the state's queue."""

@@ -311,12 +311,9 @@ class PopService(Service):
             logger.warning("POP's messages in flight do not come again yet: %s", error)
 
         self._is_asked = True
-        try:
-            self._moves.request(
-                source.queue, plan, done=done, refused=refused, now_ms=now_ms, also=also
-            )
-        except LedgerError as error:
-            refused(error)
+        self._moves.request(
+            source.queue, plan, done=done, refused=refused, now_ms=now_ms, also=also
+        )
 
     def _plan(self, source: _Source) -> tuple[Moved, Sequence[Buffer], bool]:
         """The next group, and whether it was the last: that has no records of checkpoints, whose

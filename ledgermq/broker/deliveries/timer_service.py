@@ -332,10 +332,7 @@ class TimerService(Service):
             logger.warning("timers not delivered yet: %s", error)
 
         self._is_asked = True
-        try:
-            self._moves.request(QUEUE, plan, done=done, refused=refused, now_ms=now_ms)
-        except LedgerError as error:
-            refused(error)
+        self._moves.request(QUEUE, plan, done=done, refused=refused, now_ms=now_ms)
 
     def _plan(self) -> tuple[Moved, Sequence[Buffer]] | None:
         """The next group: what came late first, or what is due; see ``TimerIndex``."""

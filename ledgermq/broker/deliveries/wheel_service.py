@@ -251,17 +251,14 @@ class WheelService(Service):
             logger.warning("timers of the wheel are not taken over yet: %s", error)
 
         self._is_asked = True
-        try:
-            self._moves.request(
-                WHEEL_QUEUE,
-                lambda: self._plan(look),
-                done=done,
-                refused=refused,
-                now_ms=now_ms,
-                also=lambda: self._delivered_of_ours(look),
-            )
-        except LedgerError as error:
-            refused(error)
+        self._moves.request(
+            WHEEL_QUEUE,
+            lambda: self._plan(look),
+            done=done,
+            refused=refused,
+            now_ms=now_ms,
+            also=lambda: self._delivered_of_ours(look),
+        )
 
     def _plan(self, look: _Look) -> tuple[Moved, Sequence[Buffer]]:
         """The next group of those that wait, in the order of their queue."""

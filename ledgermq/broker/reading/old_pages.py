@@ -17,9 +17,11 @@ import mmap
 import os
 from collections import OrderedDict
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
+
+from ledgermq.store.log_view import LogView
 
 HOT_TAIL_SIZE = 64 * 1024 * 1024
 """Bytes before the end of the log that are never dropped: everybody reads them."""
@@ -31,27 +33,6 @@ _COLD_SHARE_DIVISOR = 2
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-
-
-class OldFile(Protocol):
-    """One file of the log: its first position, its path, and a map of all of it."""
-
-    @property
-    def start(self) -> int: ...
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def view(self) -> memoryview: ...
-
-
-class OldLog(Protocol):
-    """The log, by position."""
-
-    def file_of(self, position: int) -> OldFile | None: ...
-
-    def advise(self, position: int, size: int, advice: int) -> None: ...
 
 
 class _Block(NamedTuple):
@@ -97,7 +78,7 @@ class OldPages:
         fetched_size: bytes of cold blocks since the process began.
     """
 
-    def __init__(self, log: OldLog, cache_size: int) -> None:
+    def __init__(self, log: LogView, cache_size: int) -> None:
         self.fetched_size = 0
         self._log = log
         self._blocks_max = max(2, cache_size // BLOCK_SIZE)

@@ -639,4 +639,4 @@ def _folders(parent: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise StorageError("folder not listed", errno=error.errno, folder=str(parent)) from error
+        raise StorageError.of("folder not listed", error, why="", folder=parent) from error

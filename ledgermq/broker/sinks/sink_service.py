@@ -247,12 +247,9 @@ class SinkService(Service):
             logger.warning("staged rows not moved yet: %s", error)
 
         self._is_moving = True
-        try:
-            self._moves.request(
-                QUEUE, plan, done=done, refused=refused, now_ms=self._now_ms, also=self._also
-            )
-        except LedgerError as error:
-            refused(error)
+        self._moves.request(
+            QUEUE, plan, done=done, refused=refused, now_ms=self._now_ms, also=self._also
+        )
 
     def _also(self) -> list[Change]:
         return [] if self._moved is None else [self._moved]

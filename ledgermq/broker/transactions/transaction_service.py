@@ -499,17 +499,14 @@ class TransactionService(Service):
         def refused(error: LedgerError) -> None:
             self._take_refusal(group, error)
 
-        try:
-            self._moves.request(
-                HALF_QUEUE,
-                plan,
-                done=done,
-                refused=refused,
-                now_ms=now_ms,
-                also=lambda: self._also(table, group),
-            )
-        except LedgerError as error:
-            refused(error)
+        self._moves.request(
+            HALF_QUEUE,
+            plan,
+            done=done,
+            refused=refused,
+            now_ms=now_ms,
+            also=lambda: self._also(table, group),
+        )
 
     def _group_of_ends(self, table: HalfTable) -> _Group:
         """The ends that can be carried out now; those that need nothing are answered here."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell, time_text
 from ledgermq.client.blocking.broker import Broker
@@ -21,7 +22,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     listing = verbs.add_parser("list", help="show how far each archive is")
     remove = verbs.add_parser("remove", help="let retention wait for an archive no more")
-    remove.add_argument("archive", metavar="NAME")
+    takes(remove, "archive NAME")
     asks(listing, connect_broker, _list)
     asks(remove, connect_broker, _remove)
 

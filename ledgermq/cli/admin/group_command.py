@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.node_verbs import add_command, add_verb, confirm
 from ledgermq.cli.output import print_table, tell, when
 from ledgermq.cli.seen_text import shown
@@ -36,7 +37,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verbs, "list", "show the groups and what they consume", _list,
         examples=["group list", "group list --all --json"],
     )  # fmt: skip
-    listing.add_argument("--all", action="store_true", help="those of the system too")
+    takes(listing, "--all", "those of the system too")
     show = add_verb(
         verbs, "show", "show one group: its settings, its lag, its members", _show,
         examples=["group show billing"],
@@ -63,15 +64,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         examples=["group lag billing", "group lag billing --topic orders --json"],
     )  # fmt: skip
     for verb in (show, members, create, alter, delete, lag):
-        verb.add_argument("group", metavar="GROUP")
+        takes(verb, "group GROUP")
     add_options(create, CreateGroup)
     add_options(alter, AlterGroup)
-    delete.add_argument("--offsets", action="store_true", help="forget what it has consumed")
-    delete.add_argument(
-        "--topics", action="store_true", help="delete its retry topic and its dead letters"
-    )
-    delete.add_argument("--yes", action="store_true", help="do not ask")
-    lag.add_argument("--topic", help="only in this topic")
+    takes(delete, "--offsets", "forget what it has consumed")
+    takes(delete, "--topics", "delete its retry topic and its dead letters")
+    takes(delete, "--yes", "do not ask")
+    takes(lag, "--topic TOPIC", "only in this topic")
 
 
 def _list(admin: Admin, arguments: argparse.Namespace) -> int:

@@ -6,8 +6,7 @@ import argparse
 from functools import partial
 
 from ledgermq.cli.admin.group_command import print_lag
-from ledgermq.cli.late_command import LateCommand, Run
-from ledgermq.cli.live_options import add_live_options
+from ledgermq.cli.arguments import LateCommand, Run, add_live_options, takes
 from ledgermq.cli.node_verbs import add_command, add_verb
 from ledgermq.cli.output import print_table, tell
 from ledgermq.cli.verb_options import add_options
@@ -50,30 +49,30 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         more="Without --topic, in all topics that the other one has consumed. A group that is not"
         " there is refused, but for --create.",
     )  # fmt: skip
-    show.add_argument("group", metavar="GROUP")
-    show.add_argument("topic", metavar="TOPIC", nargs="?")
-    show.add_argument(
-        "--as-of", metavar="WHEN", help="as they were then: a time, or index=N; with --from"
+    takes(show, "group GROUP")
+    takes(show, "topic TOPIC", nargs="?")
+    takes(show, "--as-of WHEN", "as they were then: a time, or index=N; with --from")
+    takes(
+        show,
+        "--from PLACE",
+        "where the pieces are that tell what was (ledgermq piece seal)",
+        dest="place",
     )
-    show.add_argument(
-        "--from", dest="place", metavar="PLACE",
-        help="where the pieces are that tell what was (ledgermq piece seal)",
-    )  # fmt: skip
     add_live_options(show)
     asks_node: Run = show.get_default("func")
     show.set_defaults(func=partial(_show_any, asks_node))
-    reset.add_argument("group", metavar="GROUP")
-    reset.add_argument("topic", metavar="TOPIC")
-    reset.add_argument(
-        "--to", required=True, metavar="WHERE",
-        help="first, last, time=TIME (the first message stored then or later), or an offset",
-    )  # fmt: skip
-    reset.add_argument(
-        "--queue", type=int, action="append", metavar="N", help="only this one; may be repeated"
+    takes(reset, "group GROUP")
+    takes(reset, "topic TOPIC")
+    takes(
+        reset,
+        "--to WHERE",
+        "first, last, time=TIME (the first message stored then or later), or an offset",
+        required=True,
     )
-    clone.add_argument("source", metavar="FROM")
-    clone.add_argument("group", metavar="TO")
-    clone.add_argument("--topic", help="only in this topic")
+    takes(reset, "--queue N", "only this one; may be repeated", action="append")
+    takes(clone, "source FROM")
+    takes(clone, "group TO")
+    takes(clone, "--topic TOPIC", "only in this topic")
     for parser, verb in ((reset, ResetOffsets), (clone, CloneOffsets)):
         for option in ("dry_run", "force", "create"):
             add_options(parser, verb, only=(option,))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from ledgermq.cli.node_options import add_cluster_option
+from ledgermq.cli.arguments import add_cluster_option, takes
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
 from ledgermq.cli.verb_options import add_options, given
@@ -30,7 +30,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     remove = verbs.add_parser("remove", help="let the settings hold for an owner again")
     for verb in (change, remove):
         add_cluster_option(verb)
-        verb.add_argument("owner", metavar="OWNER", help="topic:NAME, user:NAME or client:NAME")
+        takes(verb, "owner OWNER", "topic:NAME, user:NAME or client:NAME")
     for verb, answer in ((listing, _list), (change, _set), (remove, _remove)):
         asks(verb, connect_broker, answer)
 

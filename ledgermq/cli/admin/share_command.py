@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import get_args
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.node_verbs import add_command, add_verb, confirm
 from ledgermq.cli.output import print_table, tell, when
 from ledgermq.cli.verb_options import add_options, given
@@ -52,17 +53,17 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         examples=["share end billing --yes"],
     )  # fmt: skip
     for verb in (show, receive, settle, end):
-        verb.add_argument("group", metavar="GROUP")
-    receive.add_argument("topic", metavar="TOPIC")
+        takes(verb, "group GROUP")
+    takes(receive, "topic TOPIC")
     options = ("max_messages", "invisible_ms", "wait_ms", "filter", "queue", "start")
     add_options(receive, ReceiveShared, only=options, words={"filter": "FILTER"})
     receive.set_defaults(max_messages=1, invisible_ms=30_000, wait_ms=0, filter="*", start=AT_FIRST)
-    settle.add_argument("action", choices=get_args(Action), help="what is to become of them")
-    settle.add_argument("handles", metavar="HANDLE", nargs="+", help="as receive tells it")
+    takes(settle, "action", "what is to become of them", choices=get_args(Action))
+    takes(settle, "handles HANDLE", "as receive tells it", nargs="+")
     add_options(settle, SettleShared)
     settle.set_defaults(delay_ms=0)
     add_options(end, EndShared)
-    end.add_argument("--yes", action="store_true", help="do not ask")
+    takes(end, "--yes", "do not ask")
 
 
 def _show(admin: Admin, arguments: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ledgermq.cli.node_options import NAME
+from ledgermq.cli.arguments import NAME, takes
 from ledgermq.client.admin.admin import Admin
 from ledgermq.client.admin.broker_admins import ClusterAdmin
 from ledgermq.client.blocking.broker import Broker
@@ -208,35 +208,27 @@ Reasons = dict[str, list[str]]
 
 def add_strict(spread: argparse.ArgumentParser) -> None:
     """Add ``--strict`` and what belongs to it."""
-    spread.add_argument(
+    takes(
+        spread,
         "--strict",
-        action="store_true",
-        help="keep the order of keys: close the topic, wait until all is consumed, give the groups"
+        "keep the order of keys: close the topic, wait until all is consumed, give the groups"
         " of --over their queues, and open all; what was broken off is typed again",
     )
-    spread.add_argument(
-        "--reopen", action="store_true", help="open the topic in all of its groups, as they are"
-    )
-    spread.add_argument(
-        "--wait",
-        type=float,
+    takes(spread, "--reopen", "open the topic in all of its groups, as they are")
+    takes(
+        spread,
+        "--wait SECONDS",
+        f"with --strict: then open it as it was (default: {DRAIN_S:,.0f})",
         default=DRAIN_S,
-        metavar="SECONDS",
-        help=f"with --strict: then open it as it was (default: {DRAIN_S:,.0f})",
     )
-    spread.add_argument(
-        "--closed-for",
-        type=float,
-        default=CLOSED_S,
-        metavar="SECONDS",
-        help="with --strict: it is closed for so long at least, in which producers hear of it"
+    takes(
+        spread,
+        "--closed-for SECONDS",
+        "with --strict: it is closed for so long at least, in which producers hear of it"
         f" (default: {CLOSED_S:,.0f}, for a timeout_s of {_TIMEOUT_S:,.0f})",
+        default=CLOSED_S,
     )
-    spread.add_argument(
-        "--leave-delayed",
-        action="store_true",
-        help="with --strict: what waits for a time is no reason to wait",
-    )
+    takes(spread, "--leave-delayed", "with --strict: what waits for a time is no reason to wait")
 
 
 def reopen(home: ClusterAdmin, topic: str) -> TopicOverGroups:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.client.blocking.broker import Broker
@@ -28,13 +29,15 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     listing = verbs.add_parser("list", help="those that are due next")
-    listing.add_argument(
-        "--max", type=int, default=TIMERS_LISTED, metavar="N",
-        help=f"only N of them, at most 1,000 (default: {TIMERS_LISTED})",
-    )  # fmt: skip
+    takes(
+        listing,
+        "--max N",
+        f"only N of them, at most 1,000 (default: {TIMERS_LISTED})",
+        default=TIMERS_LISTED,
+    )
 
     cancel = verbs.add_parser("cancel", help="take one back")
-    cancel.add_argument("id", metavar="ID", help="unique id of the message, as send tells it")
+    takes(cancel, "id ID", "unique id of the message, as send tells it")
     asks(listing, connect_broker, _list)
     asks(cancel, connect_broker, _cancel)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ledgermq.cli.admin.strict_spread import add_strict, reopen, spread_strictly
+from ledgermq.cli.arguments import NAME, takes
 from ledgermq.cli.durations import (
     LONG_UNITS_MS,
     duration_text,
@@ -15,7 +16,6 @@ from ledgermq.cli.durations import (
     parse_duration,
     parse_size,
 )
-from ledgermq.cli.node_options import NAME
 from ledgermq.cli.node_verbs import ON_OFF, add_command, add_verb, asks, confirm
 from ledgermq.cli.output import print_table, tell, when
 from ledgermq.cli.verb_options import add_options, given
@@ -48,19 +48,18 @@ def register_spread(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
         connect_broker,
         _spread,
     )
-    spread.add_argument("topic", metavar="TOPIC")
-    spread.add_argument("--over", metavar="GROUPS", help="groups by commas, or all")
-    spread.add_argument(
-        "--queues",
-        type=int,
-        metavar="N",
-        help="at least so many in each of these groups (default: as many as the one that has most,"
+    takes(spread, "topic TOPIC")
+    takes(spread, "--over GROUPS", "groups by commas, or all")
+    takes(
+        spread,
+        "--queues N",
+        "at least so many in each of these groups (default: as many as the one that has most,"
         " where a group has none yet)",
     )
     add_strict(spread)
     add_fails_over(spread)
-    spread.add_argument(
-        "--order", choices=tuple(ON_OFF), help="an order topic in its groups: nothing fails over"
+    takes(
+        spread, "--order", "an order topic in its groups: nothing fails over", choices=tuple(ON_OFF)
     )
     text = "have a topic over no groups of the cluster any more"
     release = asks(
@@ -74,16 +73,17 @@ def register_spread(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
         connect_broker,
         _release,
     )
-    release.add_argument("topic", metavar="TOPIC")
+    takes(release, "topic TOPIC")
 
 
 def add_fails_over(parser: argparse.ArgumentParser) -> None:
     """Add ``--fails-over``."""
-    parser.add_argument(
+    takes(
+        parser,
         "--fails-over",
-        choices=tuple(ON_OFF),
-        help="a message that one group has not stored in time is sent to another one, and may be in"
+        "a message that one group has not stored in time is sent to another one, and may be in"
         " both then",
+        choices=tuple(ON_OFF),
     )
 
 
@@ -187,7 +187,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verbs, "list", "show the topics and what they hold", _list,
         examples=["topic list", "topic list --all --json"],
     )  # fmt: skip
-    listing.add_argument("--all", action="store_true", help="those of the system too")
+    takes(listing, "--all", "those of the system too")
     show = add_verb(
         verbs, "show", "show one topic, its queues and its groups", _show,
         examples=["topic show orders"],
@@ -218,22 +218,22 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         more="Its messages cannot be read any more; they leave the disk with the log.",
     )  # fmt: skip
     for verb in (show, create, alter, delete):
-        verb.add_argument("topic", metavar="TOPIC")
+        takes(verb, "topic TOPIC")
     words = {
         "perm": "RW", "deduplication_window_ms": "TIME", "keep_ms": "AGE", "keep_bytes": "SIZE",
     }  # fmt: skip
     add_options(create, CreateTopic, words=words)
     add_options(alter, AlterTopic, words=words)
-    delete.add_argument("--yes", action="store_true", help="do not ask")
-    create.add_argument(
-        "--over", metavar="GROUPS",
-        help="so many queues in each of these groups of the cluster, by commas, or in all; is asked"
+    takes(delete, "--yes", "do not ask")
+    takes(
+        create,
+        "--over GROUPS",
+        "so many queues in each of these groups of the cluster, by commas, or in all; is asked"
         " of its home",
-    )  # fmt: skip
-    create.add_argument(
-        "--adopt", action="store_true",
-        help="with --over: take up topics of that name that groups have of their own",
-    )  # fmt: skip
+    )
+    takes(
+        create, "--adopt", "with --over: take up topics of that name that groups have of their own"
+    )
     add_fails_over(create)
     register_spread(verbs)
 

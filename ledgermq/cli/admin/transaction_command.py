@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.client.blocking.broker import Broker
@@ -32,21 +33,26 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     listing = verbs.add_parser("list", help="those that wait for their end, the oldest first")
-    listing.add_argument(
-        "--max", type=_count, default=LISTED_DEFAULT, metavar="N",
-        help=f"only N of them (default: {LISTED_DEFAULT})",
-    )  # fmt: skip
+    takes(
+        listing,
+        "--max N",
+        f"only N of them (default: {LISTED_DEFAULT})",
+        type=_count,
+        default=LISTED_DEFAULT,
+    )
 
     commit = verbs.add_parser("commit", help="make the messages of one visible")
     rollback = verbs.add_parser("rollback", help="let the messages of one never be visible")
     for verb, decision in ((commit, Decision.COMMIT), (rollback, Decision.ROLLBACK)):
-        verb.add_argument("group", metavar="GROUP", help="of its producers")
-        verb.add_argument("id", metavar="ID")
+        takes(verb, "group GROUP", "of its producers")
+        takes(verb, "id ID")
         verb.set_defaults(decision=decision)
-    commit.add_argument(
-        "messages", type=_messages, metavar="MESSAGES",
-        help="how many it has: with more or fewer it is not committed",
-    )  # fmt: skip
+    takes(
+        commit,
+        "messages MESSAGES",
+        "how many it has: with more or fewer it is not committed",
+        type=_messages,
+    )
     for verb, answer in ((listing, _list), (commit, _end), (rollback, _end)):
         asks(verb, connect_broker, answer)
 

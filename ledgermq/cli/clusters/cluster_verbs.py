@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.cli.node_options import NAME
+from ledgermq.cli.arguments import NAME, takes
 from ledgermq.cli.node_verbs import asks, confirm
 from ledgermq.cli.output import print_table, tell
 from ledgermq.client.admin.broker_admins import ClusterAdmin
@@ -27,6 +27,7 @@ from ledgermq.client.blocking.broker import Broker
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.core.questions import PERMIT_WRITE, all_pages, ask, asking
 from ledgermq.client.core.requests import Steps
+from ledgermq.formats.ed25519 import PUBLIC_SIZE
 from ledgermq.model.errors import (
     BusyError,
     ConfigError,
@@ -37,7 +38,7 @@ from ledgermq.model.errors import (
 from ledgermq.model.names.group_topics import retry_topic
 from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.json_objects import decoded, encoded
-from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
+from ledgermq.rules.cluster.signatures import SigningKey
 from ledgermq.sessions.keys.root_key import RootKey, new_root_key, read_root_key, write_root_key
 from ledgermq.verbs.answers import integer, rows
 from ledgermq.verbs.clusters import ClusterView, OwnTopic, ShowRemains
@@ -149,24 +150,21 @@ def add_drain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         " consumer group lags, and no timer, delayed message, open transaction, batch of a sink or"
         " dead letter is left in it. What was broken off may be asked again.",
     )
-    drain.add_argument("group", metavar="GROUP", help="the group, so that it is no other one")
-    drain.add_argument("--home", metavar="ADDRESS", required=True, help="nodes of the home")
-    drain.add_argument(
-        "--wait",
-        type=float,
+    takes(drain, "group GROUP", "the group, so that it is no other one")
+    takes(drain, "--home ADDRESS", "nodes of the home", required=True)
+    takes(
+        drain,
+        "--wait SECONDS",
+        f"then say what is left, and leave it closed (default: {WAIT_S:,})",
         default=WAIT_S,
-        metavar="SECONDS",
-        help=f"then say what is left, and leave it closed (default: {WAIT_S:,})",
     )
-    drain.add_argument(
+    takes(
+        drain,
         "--undo",
-        action="store_true",
-        help="open its share of topics over groups; its own topics are opened by `topic alter`",
+        "open its share of topics over groups; its own topics are opened by `topic alter`",
     )
-    drain.add_argument(
-        "--leave-dead-letters", action="store_true", help="they are no reason to wait"
-    )
-    drain.add_argument("--yes", action="store_true", help="do not ask")
+    takes(drain, "--leave-dead-letters", "they are no reason to wait")
+    takes(drain, "--yes", "do not ask")
     asks(drain, connect_broker, _drain)
 
 
@@ -299,12 +297,10 @@ def add_move_home(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         " its rows. With --force it is asked of the group that is to be the home, when the one"
         " before it is lost: what only that one had is lost with it.",
     )
-    move.add_argument("group", metavar="GROUP", help="the group that is to be the home")
-    move.add_argument("--force", action="store_true", help="the home is lost: needs --root-key")
-    move.add_argument(
-        "--root-key", type=Path, metavar="FILE", help="what `cluster init` wrote, for --force"
-    )
-    move.add_argument("--yes", action="store_true", help="do not ask")
+    takes(move, "group GROUP", "the group that is to be the home")
+    takes(move, "--force", "the home is lost: needs --root-key")
+    takes(move, "--root-key FILE", "what `cluster init` wrote, for --force")
+    takes(move, "--yes", "do not ask")
     asks(move, connect_broker, _move)
 
 
@@ -399,10 +395,8 @@ def add_clusters(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         " from the nodes, and where it is not lost: with it another group is made the home when"
         " this one is lost.",
     )
-    init.add_argument("cluster", metavar="CLUSTER", help="name of the cluster")
-    init.add_argument(
-        "--root-key", type=Path, required=True, metavar="FILE", help="where the root key is written"
-    )
+    takes(init, "cluster CLUSTER", "name of the cluster")
+    takes(init, "--root-key FILE", "where the root key is written", required=True)
     invite = _verb(
         commands,
         "invite",
@@ -411,7 +405,7 @@ def add_clusters(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "Is asked of the home. What it prints is given to `ledgermq cluster join --ticket` on a"
         " host of the other group; nothing in it is secret.",
     )
-    invite.add_argument("group", metavar="GROUP", help="node.broker_name of the other group")
+    takes(invite, "group GROUP", "node.broker_name of the other group")
     join = _verb(
         commands,
         "join",
@@ -421,23 +415,21 @@ def add_clusters(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         " an admin's rights there.",
     )
     how = join.add_mutually_exclusive_group(required=True)
-    how.add_argument("--home", metavar="ADDRESS", help="nodes of the home, as --address has them")
-    how.add_argument("--ticket", type=Path, metavar="FILE", help="what `cluster invite` printed")
+    takes(how, "--home ADDRESS", "nodes of the home, as --address has them")
+    takes(how, "--ticket FILE", "what `cluster invite` printed")
     for verb, what in ((init, "this group"), (invite, "the other group"), (join, "this group")):
-        verb.add_argument(
-            "--nodes",
-            metavar="LIST",
-            help=f"consume sockets of all members of {what}, as tcp://10.0.0.1:10912,…"
+        takes(
+            verb,
+            "--nodes LIST",
+            f"consume sockets of all members of {what}, as tcp://10.0.0.1:10912,…"
             + (" (default: those of --address)" if verb is not invite else ""),
         )
     for verb in (invite, join):
-        verb.add_argument(
-            "--user", metavar="USER", help="user of the home by which the group's nodes are known"
-        )
+        takes(verb, "--user USER", "user of the home by which the group's nodes are known")
     remove = _verb(
         commands, "remove", "have a group in the cluster no more", _remove, "Is asked of the home."
     )
-    remove.add_argument("group", metavar="GROUP")
+    takes(remove, "group GROUP")
     leave = _verb(
         commands,
         "leave",
@@ -445,9 +437,9 @@ def add_clusters(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         _leave,
         "Is asked of the group that leaves. A home leaves as the last one.",
     )
-    leave.add_argument("--home", metavar="ADDRESS", help="nodes of the home, to tell it as well")
+    takes(leave, "--home ADDRESS", "nodes of the home, to tell it as well")
     for verb in (remove, leave):
-        verb.add_argument("--yes", action="store_true", help="do not ask")
+        takes(verb, "--yes", "do not ask")
     add_move_home(commands)
     add_drain(commands)
     _verb(commands, "list", "show the groups of the cluster", _list, "As the node knows them.")

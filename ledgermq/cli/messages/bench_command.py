@@ -13,6 +13,7 @@ from collections import deque
 from multiprocessing.connection import Connection
 from typing import TypedDict
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client import BatchResult, Consumer, Producer, ProducerOptions
 from ledgermq.client.core.address import DEFAULT_ADDRESS
@@ -55,16 +56,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ("consume", _run_consume, "read a topic from its beginning"),
     ):
         kind = kinds.add_parser(name, help=text)
-        kind.add_argument("--address", default=DEFAULT_ADDRESS, help="default: %(default)s")
-        kind.add_argument("--topic", default="ledgermq-bench", help="default: %(default)s")
-        kind.add_argument("--seconds", type=float, default=5.0, help="default: %(default)s")
-        kind.add_argument("--json", action="store_true", help="print JSON")
+        takes(kind, "--address ADDRESS", "default: %(default)s", default=DEFAULT_ADDRESS)
+        takes(kind, "--topic TOPIC", "default: %(default)s", default="ledgermq-bench")
+        takes(kind, "--seconds SECONDS", "default: %(default)s", default=5.0)
+        takes(kind, "--json", "print JSON")
         kind.set_defaults(func=run)
         if name == "produce":
-            kind.add_argument("--producers", type=int, default=1, help="processes (default: 1)")
-            kind.add_argument("--size", type=int, default=1024, help="body in bytes")
-            kind.add_argument("--batch", type=int, default=64, help="messages a frame")
-            kind.add_argument("--in-flight", type=int, default=8, help="unanswered frames")
+            takes(kind, "--producers PRODUCERS", "processes (default: 1)", type=int, default=1)
+            takes(kind, "--size SIZE", "body in bytes", type=int, default=1024)
+            takes(kind, "--batch BATCH", "messages a frame", type=int, default=64)
+            takes(kind, "--in-flight IN_FLIGHT", "unanswered frames", type=int, default=8)
 
 
 def _run_produce(arguments: argparse.Namespace) -> int:

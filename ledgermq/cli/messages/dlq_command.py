@@ -10,9 +10,9 @@ import argparse
 import sys
 from collections.abc import Iterator
 
+from ledgermq.cli.arguments import NAME, add_node_options, takes
 from ledgermq.cli.message_text import preview, print_details
 from ledgermq.cli.messages.query_command import EXIT_NOTHING
-from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.output import print_table, tell, time_text
 from ledgermq.client.broker_connection import connect_broker
 from ledgermq.client.reading.dead_letters import DeadLetter, DeadLetters, Replay
@@ -35,42 +35,35 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     listing = verbs.add_parser("list", help="the groups that have dead letters, or those of one")
-    listing.add_argument("group", metavar="GROUP", nargs="?", help="whose; all when left out")
-    listing.add_argument("--from", dest="first", type=int, default=0, metavar="OFFSET")
-    listing.add_argument(
-        "--max",
-        type=int,
-        default=LISTED_DEFAULT,
-        metavar="N",
-        help=f"only N of them (default: {LISTED_DEFAULT})",
-    )
+    takes(listing, "group GROUP", "whose; all when left out", nargs="?")
+    takes(listing, "--from OFFSET", dest="first", default=0)
+    takes(listing, "--max N", f"only N of them (default: {LISTED_DEFAULT})", default=LISTED_DEFAULT)
     listing.set_defaults(func=_list)
 
     show = verbs.add_parser("show", help="all about one")
-    show.add_argument("group", metavar="GROUP")
-    show.add_argument("offset", type=int, metavar="OFFSET")
+    takes(show, "group GROUP")
+    takes(show, "offset OFFSET")
     show.set_defaults(func=_show)
 
     replay = verbs.add_parser("replay", help="give them to the group once more")
-    replay.add_argument("group", metavar="GROUP")
+    takes(replay, "group GROUP")
     which = replay.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "--offset", type=int, action="append", metavar="N", help="this one; may be repeated"
-    )
-    which.add_argument("--all", action="store_true", help="all that were not replayed yet")
-    replay.add_argument(
+    takes(which, "--offset N", "this one; may be repeated", action="append")
+    takes(which, "--all", "all that were not replayed yet")
+    takes(
+        replay,
         "--to",
+        "to this group alone, or into the topics that they were first sent to, where all "
+        "groups get them (default: group)",
         choices=("group", "origin"),
         default="group",
-        help="to this group alone, or into the topics that they were first sent to, where all "
-        "groups get them (default: group)",
     )
-    replay.add_argument("--again", action="store_true", help="also what was replayed before")
+    takes(replay, "--again", "also what was replayed before")
     replay.set_defaults(func=_replay)
     for verb in (listing, show, replay):
         add_node_options(verb)
         if verb is not listing:
-            verb.add_argument("--queue", type=int, default=0, metavar="N", help="default: 0")
+            takes(verb, "--queue N", "default: 0", default=0)
 
 
 def _open(arguments: argparse.Namespace) -> DeadLetters:

@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Iterator
 from itertools import islice
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.message_text import preview, print_details
 from ledgermq.cli.messages.query_command import (
     add_key_options,
@@ -48,36 +49,28 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verbs, "track", "which groups have consumed a message, and what has happened to it", _track
     )
     for verb in (show, track):
-        verb.add_argument("id", metavar="ID", help="an offset id, or with --topic a unique id")
-        verb.add_argument("--topic", help="where a producer's unique id is looked for")
+        takes(verb, "id ID", "an offset id, or with --topic a unique id")
+        takes(verb, "--topic TOPIC", "where a producer's unique id is looked for")
 
-    track.add_argument(
-        "--trace-topic",
+    takes(
+        track,
+        "--trace-topic TOPIC",
+        f"where clients write traces (default: {TRACE_TOPIC})",
         default=TRACE_TOPIC,
-        metavar="TOPIC",
-        help=f"where clients write traces (default: {TRACE_TOPIC})",
     )
 
     find = add_query(verbs, "find", "the messages of a topic with a key, or of a time", _find)
-    find.add_argument("topic", metavar="TOPIC")
-    find.add_argument("--key", help="a key or a unique id (as ledgermq query key)")
+    takes(find, "topic TOPIC")
+    takes(find, "--key KEY", "a key or a unique id (as ledgermq query key)")
     add_key_options(find)
 
     browse = add_query(verbs, "browse", "the messages of a queue, from some place on", _browse)
-    browse.add_argument("topic", metavar="TOPIC")
-    browse.add_argument("--queue", type=int, default=0, metavar="N", help="default: 0")
-    browse.add_argument("--from", dest="begin", type=int, metavar="OFFSET")
-    browse.add_argument("--time", metavar="TIME", help="from what was stored then")
-    browse.add_argument(
-        "--last", action="store_true", help="the last ones instead of the first ones"
-    )
-    browse.add_argument(
-        "--count",
-        type=int,
-        default=COUNT_DEFAULT,
-        metavar="N",
-        help=f"so many (default: {COUNT_DEFAULT})",
-    )
+    takes(browse, "topic TOPIC")
+    takes(browse, "--queue N", "default: 0", default=0)
+    takes(browse, "--from OFFSET", dest="begin")
+    takes(browse, "--time TIME", "from what was stored then")
+    takes(browse, "--last", "the last ones instead of the first ones")
+    takes(browse, "--count N", f"so many (default: {COUNT_DEFAULT})", default=COUNT_DEFAULT)
 
 
 def _show(queries: Queries, arguments: argparse.Namespace) -> int:

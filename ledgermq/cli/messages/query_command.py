@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.message_text import print_body
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell, time_text
@@ -33,36 +34,35 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     by_id = add_query(verbs, "id", "the message with an id", _by_id)
-    by_id.add_argument("id", metavar="ID", help="an offset id, or with --topic a unique id")
-    by_id.add_argument("--topic", help="where a producer's unique id is looked for")
+    takes(by_id, "id ID", "an offset id, or with --topic a unique id")
+    takes(by_id, "--topic TOPIC", "where a producer's unique id is looked for")
 
     key = add_query(verbs, "key", "the messages that have a key", by_key)
-    key.add_argument("topic", metavar="TOPIC")
-    key.add_argument("key", metavar="KEY")
+    takes(key, "topic TOPIC")
+    takes(key, "key KEY")
     add_key_options(key)
 
     at = add_query(verbs, "position", "the message at a position of the log", _at)
-    at.add_argument("position", type=int, metavar="PHYSICAL_OFFSET")
+    takes(at, "position PHYSICAL_OFFSET", type=int)
 
     offset = add_query(verbs, "offset", "what a queue holds: its first and last offset", _offsets)
     time = add_query(verbs, "time", "the queue offset of a time", _by_time)
     for verb in (offset, time):
-        verb.add_argument("topic", metavar="TOPIC")
-        verb.add_argument("queue", type=int, metavar="QUEUE")
-    time.add_argument("time", metavar="TIME", help="epoch milliseconds, or as 2025-12-31T23:59")
+        takes(verb, "topic TOPIC")
+        takes(verb, "queue QUEUE")
+    takes(time, "time TIME", "epoch milliseconds, or as 2025-12-31T23:59")
 
 
 def add_key_options(parser: argparse.ArgumentParser) -> None:
     """Add what ``by_key`` looks at beside topic and key."""
-    parser.add_argument(
-        "--max",
-        type=int,
+    takes(
+        parser,
+        "--max N",
+        f"only N (default: {MESSAGES_DEFAULT}); of those with a key the newest",
         default=MESSAGES_DEFAULT,
-        metavar="N",
-        help=f"only N (default: {MESSAGES_DEFAULT}); of those with a key the newest",
     )
-    parser.add_argument("--from", dest="begin", metavar="TIME", help="stored then or later")
-    parser.add_argument("--to", dest="end", metavar="TIME", help="stored then or before")
+    takes(parser, "--from TIME", "stored then or later", dest="begin")
+    takes(parser, "--to TIME", "stored then or before", dest="end")
 
 
 def add_query(

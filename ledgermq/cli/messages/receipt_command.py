@@ -10,9 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import NAME, LateCommand, add_node_options, takes
 from ledgermq.cli.message_text import preview
-from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.output import tell, time_text
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.reading.queries import Queries
@@ -21,7 +20,7 @@ from ledgermq.client.reading.received_json import received_as_json
 from ledgermq.formats.receipts.checkpoint import SignedHead, text_of
 from ledgermq.formats.receipts.receipt import RECEIPT_SIZE_MAX, Receipt, note_of
 from ledgermq.formats.receipts.signed_note import NoteKey
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError, refused_as
 
 PLACE = "read pieces in place of a node: a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…"
 
@@ -42,8 +41,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Writes the secret key to FILE, for receipts.key_file of all members, and"
         " prints the public one, which is for everybody.",
     )
-    key.add_argument("name", metavar="NAME", help="of the log, as receipts tell it: orders-a")
-    key.add_argument("--to", type=Path, required=True, metavar="FILE", help="has to be new")
+    takes(key, "name NAME", "of the log, as receipts tell it: orders-a")
+    takes(key, "--to FILE", "has to be new", required=True)
     key.set_defaults(func=LateCommand("setup.receipt_keys", "make_key"))
 
     get = verbs.add_parser(
@@ -57,14 +56,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "  ledgermq receipt get orders 3 1200 --by countersigned --key orders-a.pub",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    get.add_argument("topic", metavar="TOPIC")
-    get.add_argument("queue", metavar="QUEUE", type=int)
-    get.add_argument("offset", metavar="OFFSET", type=int)
-    get.add_argument(
-        "--by",
-        type=Path,
-        metavar="FILE",
-        help="a checkpoint that is to prove it, with all its signatures: one that is countersigned",
+    takes(get, "topic TOPIC")
+    takes(get, "queue QUEUE")
+    takes(get, "offset OFFSET")
+    takes(
+        get,
+        "--by FILE",
+        "a checkpoint that is to prove it, with all its signatures: one that is countersigned",
     )
     get.set_defaults(func=_get)
 
@@ -78,7 +76,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for verb in (get, checkpoint, countersign):
         add_node_options(verb)
     for verb in (get, checkpoint):
-        verb.add_argument("--from", dest="place", metavar="PLACE", help=PLACE)
+        takes(verb, "--from PLACE", PLACE, dest="place")
 
     verify = verbs.add_parser(
         "verify",
@@ -89,22 +87,22 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "  ledgermq receipt verify 1200.receipt --key 'orders-a+0a1b…' --body 1200.body",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verify.add_argument("receipt", type=Path, metavar="FILE")
-    verify.add_argument("--body", type=Path, metavar="FILE", help="write the message's body there")
-    verify.add_argument(
-        "--also",
+    takes(verify, "receipt FILE")
+    takes(verify, "--body FILE", "write the message's body there")
+    takes(
+        verify,
+        "--also KEY",
+        "public key, or a file that has it, whose owner has to have signed, too: a mirror's",
         action="append",
         default=[],
-        metavar="KEY",
-        help="public key, or a file that has it, whose owner has to have signed, too: a mirror's",
     )
-    verify.add_argument("--json", action="store_true", help="print JSON")
+    takes(verify, "--json", "print JSON")
     verify.set_defaults(func=_verify)
     for verb, is_needed in ((get, False), (checkpoint, False), (verify, True)):
         add_key_option(verb, is_needed=is_needed)
     for verb in (get, verify):
         add_since_option(verb)
-    key.add_argument("--json", action="store_true", help="print JSON")
+    takes(key, "--json", "print JSON")
 
 
 def _add_countersign(
@@ -121,18 +119,15 @@ def _add_countersign(
         "  ledgermq receipt countersign kept --with site-b.key --key orders-a.pub",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    countersign.add_argument("kept", type=Path, metavar="FILE", help="the last one that it signed")
-    countersign.add_argument(
-        "--with",
+    takes(countersign, "kept FILE", "the last one that it signed")
+    takes(
+        countersign,
+        "--with FILE",
+        "the mirror's secret key, of a name of its own: receipt key site-b --to FILE",
         dest="signer",
-        type=Path,
         required=True,
-        metavar="FILE",
-        help="the mirror's secret key, of a name of its own: receipt key site-b --to FILE",
     )
-    countersign.add_argument(
-        "--first", action="store_true", help="begin: there is no such file yet"
-    )
+    takes(countersign, "--first", "begin: there is no such file yet")
     countersign.set_defaults(func=LateCommand("setup.receipt_keys", "countersign"))
     add_key_option(countersign, is_needed=True)
     return countersign
@@ -140,23 +135,22 @@ def _add_countersign(
 
 def add_key_option(parser: argparse.ArgumentParser, *, is_needed: bool) -> None:
     """Add ``--key``, which ``keys_of`` reads."""
-    parser.add_argument(
-        "--key",
+    takes(
+        parser,
+        "--key KEY",
+        "public key, or a file that has it; several after a change of keys",
         action="append",
         default=[],
         required=is_needed,
-        metavar="KEY",
-        help="public key, or a file that has it; several after a change of keys",
     )
 
 
 def add_since_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--since``, which ``kept_checkpoint`` reads."""
-    parser.add_argument(
-        "--since",
-        type=Path,
-        metavar="FILE",
-        help="a checkpoint, or a receipt, that was kept: what is checked has to go on from it",
+    takes(
+        parser,
+        "--since FILE",
+        "a checkpoint, or a receipt, that was kept: what is checked has to go on from it",
     )
 
 
@@ -286,9 +280,7 @@ def _content(path: Path, what: str) -> str:
     except FileNotFoundError as error:
         raise ConfigError(f"no {what}: there is no such file", file=str(path)) from error
     except OSError as error:
-        raise StorageError(
-            f"{what} not read", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
+        raise StorageError.of(f"{what} not read", error, file=path) from error
     try:
         return found.decode()
     except UnicodeDecodeError as error:
@@ -296,9 +288,5 @@ def _content(path: Path, what: str) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    try:
+    with refused_as("body not written", file=path):
         path.write_bytes(content)
-    except OSError as error:
-        raise StorageError(
-            "body not written", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 
+from ledgermq.cli.arguments import NAME, add_node_options, takes
 from ledgermq.cli.leader_hint import naming_the_leader
 from ledgermq.cli.message_text import print_body
-from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.core.received import ReceivedMessage
@@ -33,18 +33,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Prints the bodies, a line each; with --json all that is known of each "
         "message. Ends where the queues ended when it began, unless --follow is given.",
     )
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument(
-        "--group", help="begin where this group is, and note what was printed as read"
-    )
-    parser.add_argument(
-        "--from",
-        dest="place",
-        metavar="PLACE",
-        help="first, last, stored (where the group is), or a store time: epoch milliseconds, or "
+    takes(parser, "topic TOPIC")
+    takes(parser, "--group GROUP", "begin where this group is, and note what was printed as read")
+    takes(
+        parser,
+        "--from PLACE",
+        "first, last, stored (where the group is), or a store time: epoch milliseconds, or "
         "as 2025-12-31T23:59 in local time (default: stored with --group, else first)",
+        dest="place",
     )
-    parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    takes(parser, "--count N", "end after N messages")
     wanted = parser.add_mutually_exclusive_group()
     wanted.add_argument(
         "--tag",
@@ -54,15 +52,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default="*",
         help="only messages with it; A||B for either",
     )
-    wanted.add_argument(
-        "--sql",
-        metavar="EXPRESSION",
-        help="only messages whose properties fulfil it, as \"price > 5 AND region = 'eu'\"",
+    takes(
+        wanted,
+        "--sql EXPRESSION",
+        "only messages whose properties fulfil it, as \"price > 5 AND region = 'eu'\"",
     )
-    parser.add_argument(
-        "--queue", type=int, action="append", metavar="N", help="only this one; may be repeated"
-    )
-    parser.add_argument("--follow", action="store_true", help="wait for messages to come")
+    takes(parser, "--queue N", "only this one; may be repeated", action="append")
+    takes(parser, "--follow", "wait for messages to come")
     add_node_options(parser)
     parser.set_defaults(name=NAME, func=naming_the_leader(run))
 

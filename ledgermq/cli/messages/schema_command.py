@@ -10,6 +10,7 @@ import base64
 import sys
 from pathlib import Path
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.node_verbs import add_command, asks, confirm
 from ledgermq.cli.output import print_table, tell
 from ledgermq.cli.verb_options import add_options
@@ -42,33 +43,33 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     listing = verbs.add_parser("list", help="show the subjects, their rules and versions")
     asks(listing, connect_broker, _list)
     show = verbs.add_parser("show", help="show one version of a subject, or the schema of an id")
-    show.add_argument("subject", metavar="SUBJECT|ID")
-    show.add_argument("--version", type=int, metavar="N", help="another one than the last")
+    takes(show, "subject SUBJECT|ID")
+    takes(show, "--version N", "another one than the last")
     asks(show, connect_broker, _show)
     for name, summary, answer in (
         ("register", "have a schema as the next version of a subject", _register),
         ("check", "say whether a schema may be the next version, and change nothing", _check),
     ):
         verb = verbs.add_parser(name, help=summary)
-        verb.add_argument("subject", metavar="SUBJECT")
-        verb.add_argument("file", metavar="FILE", help="with the schema; - reads standard input")
-        verb.add_argument("--type", choices=[*SchemaType], help="where the file's name tells none")
-        verb.add_argument(
-            "--compatibility",
+        takes(verb, "subject SUBJECT")
+        takes(verb, "file FILE", "with the schema; - reads standard input", type=str)
+        takes(verb, "--type", "where the file's name tells none", choices=[*SchemaType])
+        takes(
+            verb,
+            "--compatibility RULE",
+            f"the subject's rule, this one included: {RULES}",
             choices=[*Compatibility],
-            metavar="RULE",
-            help=f"the subject's rule, this one included: {RULES}",
         )
         asks(verb, connect_broker, answer)
     rule = verbs.add_parser("rule", help="have another rule for the versions to come")
-    rule.add_argument("subject", metavar="SUBJECT")
-    rule.add_argument("compatibility", choices=[*Compatibility], metavar="RULE", help=RULES)
+    takes(rule, "subject SUBJECT")
+    takes(rule, "compatibility RULE", RULES, choices=[*Compatibility])
     add_options(rule, SetSchemaRule, only=("ahead",))
     asks(rule, connect_broker, _rule)
     delete = verbs.add_parser("delete", help="delete a subject, or one version of it")
-    delete.add_argument("subject", metavar="SUBJECT")
-    delete.add_argument("--version", type=int, metavar="N", help="this one alone")
-    delete.add_argument("--yes", action="store_true", help="do not ask")
+    takes(delete, "subject SUBJECT")
+    takes(delete, "--version N", "this one alone")
+    takes(delete, "--yes", "do not ask")
     asks(delete, connect_broker, _delete)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
 from typing import NamedTuple
 
+from ledgermq.cli.arguments import NAME, add_node_options, takes
 from ledgermq.cli.leader_hint import naming_the_leader
-from ledgermq.cli.node_options import NAME, add_node_options
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.blocking.producer import Producer
 from ledgermq.client.core.results import BatchResult, SendResult
@@ -43,38 +43,29 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Each BODY is a message; - stands for the lines of standard input. "
         "With --count the messages are not told one by one.",
     )
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("body", nargs="*", metavar="BODY")
-    parser.add_argument("--tag", help="tag of the messages")
-    parser.add_argument("--key", action="append", default=[], help="a key; may be repeated")
-    parser.add_argument(
-        "--property", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+    takes(parser, "topic TOPIC")
+    takes(parser, "body BODY", nargs="*")
+    takes(parser, "--tag TAG", "tag of the messages")
+    takes(parser, "--key KEY", "a key; may be repeated", action="append", default=[])
+    takes(parser, "--property NAME=VALUE", "may be repeated", action="append", default=[])
+    takes(parser, "--queue N", "queue; else they take turns")
+    takes(
+        parser,
+        "--priority N",
+        "share groups get the highest first, of a topic whose type is PRIORITY",
     )
-    parser.add_argument("--queue", type=int, metavar="N", help="queue; else they take turns")
-    parser.add_argument(
-        "--priority", type=int, metavar="N",
-        help="share groups get the highest first, of a topic whose type is PRIORITY",
-    )  # fmt: skip
-    parser.add_argument(
-        "--unique-id",
-        metavar="ID",
-        help="of the one message; a topic with a de-duplication window stores none twice",
+    takes(
+        parser,
+        "--unique-id ID",
+        "of the one message; a topic with a de-duplication window stores none twice",
     )
-    parser.add_argument("--count", type=int, metavar="N", help="send the bodies N times")
-    parser.add_argument("--size", type=int, metavar="BYTES", help="make a body of this size up")
-    parser.add_argument(
-        "--batch", type=int, default=1, metavar="N", help="store N together or not at all"
-    )
+    takes(parser, "--count N", "send the bodies N times")
+    takes(parser, "--size BYTES", "make a body of this size up")
+    takes(parser, "--batch N", "store N together or not at all", default=1)
     when = parser.add_mutually_exclusive_group()
-    when.add_argument(
-        "--delay-level", type=int, default=0, metavar="N", help="deliver it after delay level N"
-    )
-    when.add_argument(
-        "--delay", type=int, metavar="MS", help="deliver it so many milliseconds from now"
-    )
-    when.add_argument(
-        "--deliver-at", metavar="TIME", help="deliver it then: epoch ms, or as 2025-12-31T23:59"
-    )
+    takes(when, "--delay-level N", "deliver it after delay level N", default=0)
+    takes(when, "--delay MS", "deliver it so many milliseconds from now")
+    takes(when, "--deliver-at TIME", "deliver it then: epoch ms, or as 2025-12-31T23:59")
     add_node_options(parser)
     parser.set_defaults(name=NAME, func=naming_the_leader(run))
 

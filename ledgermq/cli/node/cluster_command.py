@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.clusters.cluster_verbs import add_clusters
 from ledgermq.cli.node.demo_command import BATCH, BODY_SIZE, Steps
 from ledgermq.cli.node.local_node import LocalNode, leader_of
@@ -47,13 +48,13 @@ def add_features(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "level is in force. A level can be put in force once all members know it, and never goes "
         "down: versions that do not know it are not let in from then on.",
     )
-    features.add_argument(
-        "--enable",
+    takes(
+        features,
+        "--enable LEVEL",
+        "put this level in force, without a number the highest",
         nargs="?",
         type=int,
         const=-1,
-        metavar="LEVEL",
-        help="put this level in force, without a number the highest",
     )
     asks(features, connect_broker, _features)
 
@@ -116,13 +117,14 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Starts three nodes, and stops them at the end. To go on with three of them:"
         " `ledgermq dev --nodes 3`.",
     )
-    demo.add_argument(
+    takes(
+        demo,
         "--ack",
+        "default: %(default)s",
         choices=[AckMode.MAJORITY_FSYNC.value, AckMode.MAJORITY_MEMORY.value],
         default=AckMode.MAJORITY_FSYNC.value,
-        help="default: %(default)s",
     )
-    demo.add_argument("--json", action="store_true", help="print the summary as JSON")
+    takes(demo, "--json", "print the summary as JSON")
     demo.set_defaults(func=_demo)
 
 

@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.node.local_node import LocalNode
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.blocking.consumer import Consumer
@@ -54,21 +55,18 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="take over a store that RocketMQ wrote, and go on with it",
         description="Works on a copy below /tmp, which is kept to be looked at.",
     )
-    parser.add_argument(
-        "--directory",
-        type=Path,
-        metavar="PATH",
-        help="a store of RocketMQ 4.9, or a tar archive with one as store/; without: a small one "
+    takes(
+        parser,
+        "--directory PATH",
+        "a store of RocketMQ 4.9, or a tar archive with one as store/; without: a small one "
         "that comes along",
+        type=Path,
     )
-    parser.add_argument(
-        "--hash-slots",
-        type=int,
-        metavar="N",
-        help="that broker's maxHashSlotNum, where its index files do not tell",
+    takes(
+        parser, "--hash-slots N", "that broker's maxHashSlotNum, where its index files do not tell"
     )
-    parser.add_argument("--index-items", type=int, metavar="N", help="its maxIndexNum, likewise")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    takes(parser, "--index-items N", "its maxIndexNum, likewise")
+    takes(parser, "--json", "print the summary as JSON")
     parser.set_defaults(func=_run)
 
 

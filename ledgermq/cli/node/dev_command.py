@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, takes
 from ledgermq.formats.records.host_address import PORT_MAX, UNPRIVILEGED_PORT_MIN
 
 PORTS_EACH = 8
@@ -25,34 +24,32 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Runs in the foreground, on loopback, for the library's clients, RocketMQ's and"
         " browsers, and prints how each finds it. At its end, Ctrl-C or SIGTERM, nothing is left.",
     )
-    parser.add_argument(
+    takes(
+        parser,
         "--nodes",
+        "3: a group, with a key to kill its leader; default: 1, or what DIR has",
         type=int,
         choices=(1, NODES_MAX),
-        help="3: a group, with a key to kill its leader; default: 1, or what DIR has",
     )
-    parser.add_argument(
-        "--keep",
-        type=Path,
-        metavar="DIR",
-        help="keep messages, settings and ports in DIR, and go on with them at the next start;"
+    takes(
+        parser,
+        "--keep DIR",
+        "keep messages, settings and ports in DIR, and go on with them at the next start;"
         " else they are in a temporary folder",
     )
-    parser.add_argument(
-        "--port",
-        type=port_number,
-        metavar="N",
-        help=f"take N and the {PORTS_EACH - 1} ports behind it, three nodes"
+    takes(
+        parser,
+        "--port N",
+        f"take N and the {PORTS_EACH - 1} ports behind it, three nodes"
         f" {NODES_MAX * PORTS_EACH} in all; RocketMQ's clients connect to N; default: free ones",
+        type=port_number,
     )
-    parser.add_argument(
-        "--grpc", action="store_true", help="serve RocketMQ 5's gRPC clients, too: ledgermq[grpc]"
-    )
-    parser.add_argument("--json", action="store_true", help="print what it prints as JSON")
-    parser.add_argument(
+    takes(parser, "--grpc", "serve RocketMQ 5's gRPC clients, too: ledgermq[grpc]")
+    takes(parser, "--json", "print what it prints as JSON")
+    takes(
+        parser,
         "--orders",
-        action="store_true",
-        help="for programs: JSON, obey `kill-leader` and `start`, lines of standard input, and end"
+        "for programs: JSON, obey `kill-leader` and `start`, lines of standard input, and end"
         " with that or with the program",
     )
     parser.set_defaults(func=LateCommand("node.dev_run", "run"))

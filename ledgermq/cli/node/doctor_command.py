@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, takes
 from ledgermq.cli.seen_text import KEPT, shown
 from ledgermq.doctor.finding import PARTS, Diagnosis, Weight, worst
 
@@ -31,34 +31,25 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Looks at a node and at what it stands on, whether it runs or not. Changes "
         "nothing; the sync of the disk is measured with a file that is removed.",
     )
-    parser.add_argument(
-        "--config",
-        type=Path,
+    takes(
+        parser,
+        "--config FILE",
+        f"settings of the node (default: {CONFIG_FILE})",
         default=CONFIG_FILE,
-        metavar="FILE",
-        help=f"settings of the node (default: {CONFIG_FILE})",
     )
-    parser.add_argument(
-        "--only", metavar="PARTS", help=f"some of them: {','.join(PARTS)} (default: all)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--record",
-        type=float,
-        metavar="SECONDS",
-        help="watch the node for so long, and write one archive that somebody far away can read:"
+    takes(parser, "--only PARTS", f"some of them: {','.join(PARTS)} (default: all)")
+    takes(parser, "--json", "print JSON")
+    takes(
+        parser,
+        "--record SECONDS",
+        "watch the node for so long, and write one archive that somebody far away can read:"
         " samples, stacks, logs, settings without secrets, findings",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="folder of the archive (default: this one)",
-    )
-    parser.add_argument(
-        "--address",
-        metavar="ADDRESS",
-        help="with --record: nodes to be asked, too, as tcp://HOST:PORT of their consume sockets,"
+    takes(parser, "--output DIR", "folder of the archive (default: this one)")
+    takes(
+        parser,
+        "--address ADDRESS",
+        "with --record: nodes to be asked, too, as tcp://HOST:PORT of their consume sockets,"
         " divided by commas",
     )
     parser.set_defaults(func=LateCommand("node.doctor_run", "examine_node"))

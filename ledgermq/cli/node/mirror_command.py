@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, takes
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell, time_text
 from ledgermq.client.admin.broker_admins import ArchiveAdmin
@@ -47,15 +47,15 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "remove", help="let retention wait for a mirror no more; asked of the source"
     )
     for verb in (add, remove):
-        verb.add_argument("mirror", metavar="NAME", help="of the mirror, as site-b")
+        takes(verb, "mirror NAME", "of the mirror, as site-b")
     asks(add, connect_broker, _add)
     asks(listing, connect_broker, _list)
     asks(remove, connect_broker, _remove)
     status = verbs.add_parser("status", help="show how far the mirror on this machine is")
     where = status.add_mutually_exclusive_group()
-    where.add_argument("--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir")
-    where.add_argument("--config", type=Path, metavar="FILE", help="settings of the node")
-    status.add_argument("--json", action="store_true", help="print JSON")
+    takes(where, "--runtime-dir DIR", "listen.runtime_dir")
+    takes(where, "--config FILE", "settings of the node")
+    takes(status, "--json", "print JSON")
     status.set_defaults(func=_status)
     _add_promotion_verbs(verbs)
 
@@ -69,11 +69,9 @@ def _add_promotion_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentPars
         "The node is stopped before, and started afterwards with settings that have no [mirror]. "
         "Says where the copy ends, and what is known to be missing.",
     )
-    promote.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="settings of the node"
-    )
-    promote.add_argument("--yes", action="store_true", help="do not ask")
-    promote.add_argument("--json", action="store_true", help="print JSON")
+    takes(promote, "--config FILE", "settings of the node", required=True)
+    takes(promote, "--yes", "do not ask")
+    takes(promote, "--json", "print JSON")
     promote.set_defaults(func=LateCommand("node.mirror_promotion", "promote"))
     missing = verbs.add_parser(
         "missing",
@@ -81,16 +79,15 @@ def _add_promotion_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentPars
         description="Reads the store of a member of the old group, which does not run, from where "
         "the copy ended. Nothing is changed.",
     )
-    missing.add_argument("directory", type=Path, metavar="STORE", help="storePathRootDir")
-    missing.add_argument(
-        "--promoted",
-        type=Path,
+    takes(missing, "directory STORE", "storePathRootDir", type=Path)
+    takes(
+        missing,
+        "--promoted FILE",
+        "ledgermq/promoted of the promoted store, or a copy of it",
         required=True,
-        metavar="FILE",
-        help="ledgermq/promoted of the promoted store, or a copy of it",
     )
-    missing.add_argument("--self-id", help="whose DLedger log, where there are several")
-    missing.add_argument("--json", action="store_true", help="print JSON")
+    takes(missing, "--self-id SELF_ID", "whose DLedger log, where there are several")
+    takes(missing, "--json", "print JSON")
     missing.set_defaults(func=LateCommand("node.mirror_promotion", "list_missing"))
     rejoin = verbs.add_parser(
         "rejoin",
@@ -99,18 +96,15 @@ def _add_promotion_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentPars
         " to ledgermq/set-aside, and marks the store a mirror's. Started with [mirror] it gets from"
         " the new group only what it lacks. Run again where it was killed.",
     )
-    rejoin.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="settings of the node"
-    )
-    rejoin.add_argument(
-        "--promoted",
-        type=Path,
+    takes(rejoin, "--config FILE", "settings of the node", required=True)
+    takes(
+        rejoin,
+        "--promoted FILE",
+        "ledgermq/promoted of the new group's store, or a copy of it",
         required=True,
-        metavar="FILE",
-        help="ledgermq/promoted of the new group's store, or a copy of it",
     )
-    rejoin.add_argument("--yes", action="store_true", help="do not ask")
-    rejoin.add_argument("--json", action="store_true", help="print JSON")
+    takes(rejoin, "--yes", "do not ask")
+    takes(rejoin, "--json", "print JSON")
     rejoin.set_defaults(func=LateCommand("node.mirror_promotion", "rejoin"))
 
 

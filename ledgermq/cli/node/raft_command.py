@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.output import tell
 from ledgermq.model.config.settings import ListenSection
 from ledgermq.model.errors import (
@@ -52,14 +53,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     transfer = commands.add_parser(
         "transfer", help="hand the leadership to another member; asked of the leader"
     )
-    transfer.add_argument("target", metavar="NODE", help="who shall lead, as n1")
-    transfer.add_argument(
-        "--timeout", type=float, default=10.0, metavar="SECONDS", help="default: 10"
-    )
+    takes(transfer, "target NODE", "who shall lead, as n1")
+    takes(transfer, "--timeout SECONDS", "default: 10", default=10.0)
     forget = commands.add_parser(
         "forget", help="trust the next disk of a member that was given an empty one"
     )
-    forget.add_argument("member", metavar="NODE", help="whose disk is another one now, as n1")
+    takes(forget, "member NODE", "whose disk is another one now, as n1")
     add = commands.add_parser(
         "add",
         help="take a node into the group, or make a learner a voter; asked of the leader",
@@ -67,24 +66,20 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         'makes it a voter. Its settings say node.initial_cluster_state = "existing", and all '
         "members have its public key. A change that is cut short goes on when asked again.",
     )
-    add.add_argument("member", metavar="NODE", help="id of the node, as n3")
-    add.add_argument("address", metavar="HOST:PORT", nargs="?", help="where it talks with members")
+    takes(add, "member NODE", "id of the node, as n3")
+    takes(add, "address HOST:PORT", "where it talks with members", nargs="?")
     kind = add.add_mutually_exclusive_group()
-    kind.add_argument("--learner", action="store_true", help="a copy that does not vote")
-    kind.add_argument(
-        "--witness", action="store_true", help="a voter that leads only while nobody else can"
-    )
-    add.add_argument(
+    takes(kind, "--learner", "a copy that does not vote")
+    takes(kind, "--witness", "a voter that leads only while nobody else can")
+    takes(
+        add,
         "--without-bodies",
-        action="store_true",
-        help="with --witness: one that holds no messages; its settings say node.witness = true",
+        "with --witness: one that holds no messages; its settings say node.witness = true",
     )
-    add.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="default: 600")
+    takes(add, "--timeout SECONDS", "default: 600", default=600.0)
     remove = commands.add_parser("remove", help="go on without a member; asked of the leader")
-    remove.add_argument("member", metavar="NODE", help="id of the node, as n3")
-    remove.add_argument(
-        "--timeout", type=float, default=10.0, metavar="SECONDS", help="default: 10"
-    )
+    takes(remove, "member NODE", "id of the node, as n3")
+    takes(remove, "--timeout SECONDS", "default: 10", default=10.0)
     for command, run in (
         (status, _status),
         (why, _why_no_leader),
@@ -94,9 +89,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         (remove, _remove),
     ):
         where = command.add_mutually_exclusive_group()
-        where.add_argument("--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir")
-        where.add_argument("--config", type=Path, metavar="FILE", help="settings that name it")
-        command.add_argument("--json", action="store_true", help="print JSON")
+        takes(where, "--runtime-dir DIR", "listen.runtime_dir")
+        takes(where, "--config FILE", "settings that name it")
+        takes(command, "--json", "print JSON")
         command.set_defaults(func=run)
 
 

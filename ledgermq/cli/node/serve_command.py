@@ -10,19 +10,18 @@ import argparse
 import json
 from pathlib import Path
 
+from ledgermq.cli.arguments import takes
 from ledgermq.process.settings.settings_loading import load_settings
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``serve``."""
     parser = subparsers.add_parser("serve", help="run a node in the foreground")
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="settings, TOML")
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="say whether these settings fit what is in the store, and touch nothing",
+    takes(parser, "--config FILE", "settings, TOML", required=True)
+    takes(
+        parser, "--check", "say whether these settings fit what is in the store, and touch nothing"
     )
-    parser.add_argument("--json", action="store_true", help="with --check: print JSON")
+    takes(parser, "--json", "with --check: print JSON")
     parser.set_defaults(func=_run)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.node.doctor_command import CONFIG_FILE
 from ledgermq.cli.node.service_unit import Unit, look_at_unit, unit_name
 from ledgermq.cli.node.service_unit import describe as describe_unit
@@ -46,26 +47,20 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "weight in the journal, which `journalctl --catalog` explains. Exit status 2 when the node "
         "does not run.",
     )
-    status.add_argument(
-        "--config",
-        type=Path,
+    takes(
+        status,
+        "--config FILE",
+        f"settings of the node (default: {CONFIG_FILE})",
         default=CONFIG_FILE,
-        metavar="FILE",
-        help=f"settings of the node (default: {CONFIG_FILE})",
     )
-    status.add_argument(
-        "--unit",
-        metavar="NAME",
-        help="the unit (default: ledgermq.service; of another file, as "
-        "n1.toml, ledgermq@n1.service)",
+    takes(
+        status,
+        "--unit NAME",
+        "the unit (default: ledgermq.service; of another file, as n1.toml, ledgermq@n1.service)",
     )
-    status.add_argument(
-        "--events", type=int, default=EVENTS, metavar="N", help=f"so many (default: {EVENTS})"
-    )
-    status.add_argument(
-        "--journal", type=Path, metavar="DIR", help="journal files of another place"
-    )
-    status.add_argument("--json", action="store_true", help="print JSON")
+    takes(status, "--events N", f"so many (default: {EVENTS})", default=EVENTS)
+    takes(status, "--journal DIR", "journal files of another place")
+    takes(status, "--json", "print JSON")
     status.set_defaults(func=_status)
 
 

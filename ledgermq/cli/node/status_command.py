@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from ledgermq.cli.arguments import takes
 from ledgermq.model.config import amounts
 from ledgermq.model.config.settings import ListenSection
 from ledgermq.model.errors import StorageError, TimedOutError
@@ -46,12 +47,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Exit status 2 when no node is running there, or it is not ready in time.",
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir")
-    where.add_argument("--config", type=Path, metavar="FILE", help="settings that name it")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--wait-ready", type=float, metavar="SECONDS", help="wait until the node can serve"
-    )
+    takes(where, "--runtime-dir DIR", "listen.runtime_dir")
+    takes(where, "--config FILE", "settings that name it")
+    takes(parser, "--json", "print JSON")
+    takes(parser, "--wait-ready SECONDS", "wait until the node can serve")
     parser.set_defaults(func=_run)
 
 

@@ -7,9 +7,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, takes
 
 RATE_DEFAULT_MIB = 128
 
@@ -28,10 +27,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         " with a controller any broker will do; a broker of a DLedger group and another slave are"
         " refused, each by its name.",
     )
-    add.add_argument("master", metavar="HOST:PORT", help="where it waits for slaves (haListenPort)")
-    add.add_argument(
-        "--remoting", required=True, metavar="HOST:PORT", help="of its clients (listenPort)"
-    )
+    takes(add, "master HOST:PORT", "where it waits for slaves (haListenPort)")
+    takes(add, "--remoting HOST:PORT", "of its clients (listenPort)", required=True)
     add.set_defaults(func=LateCommand("node.understudies", "add"))
 
     run = verbs.add_parser(
@@ -41,20 +38,20 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         " how far it came. Exit status 1: the master's log is another one, or the master cannot be"
         " followed.",
     )
-    run.add_argument(
-        "--rate",
+    takes(
+        run,
+        "--rate MIB",
+        f"most MiB a second that are taken from the master (default: {RATE_DEFAULT_MIB})",
         type=int,
         default=RATE_DEFAULT_MIB,
-        metavar="MIB",
-        help=f"most MiB a second that are taken from the master (default: {RATE_DEFAULT_MIB})",
     )
     run.set_defaults(func=LateCommand("node.understudies", "run"))
 
     show = verbs.add_parser("show", help="show how far it is, and what is wrong")
-    show.add_argument(
+    takes(
+        show,
         "--metrics",
-        action="store_true",
-        help="print it as a file for the textfile collector of Prometheus' node exporter",
+        "print it as a file for the textfile collector of Prometheus' node exporter",
     )
     show.set_defaults(func=LateCommand("node.understudies", "show"))
 
@@ -64,58 +61,44 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Builds what is missing of queues and index, and writes settings for the node."
         " Killed at any moment, it is run again. The master must not be started any more.",
     )
-    promote.add_argument(
-        "--settings", type=Path, required=True, metavar="FILE", help="to be written"
+    takes(promote, "--settings FILE", "to be written", required=True)
+    takes(promote, "--fenced", "the master answers this host, and no client can reach it")
+    takes(
+        promote,
+        "--remoting HOST:PORT",
+        "where RocketMQ's clients are served (default: *:listenPort of the master)",
     )
-    promote.add_argument(
-        "--fenced",
-        action="store_true",
-        help="the master answers this host, and no client can reach it",
+    takes(promote, "--name-server HOST:PORT", "also be the name server there, in its place")
+    takes(
+        promote,
+        "--broker-ip IP",
+        "where clients are told to find this host (default: an address of this host)",
     )
-    promote.add_argument(
-        "--remoting",
-        metavar="HOST:PORT",
-        help="where RocketMQ's clients are served (default: *:listenPort of the master)",
-    )
-    promote.add_argument(
-        "--name-server", metavar="HOST:PORT", help="also be the name server there, in its place"
-    )
-    promote.add_argument(
-        "--broker-ip",
-        metavar="IP",
-        help="where clients are told to find this host (default: an address of this host)",
-    )
-    promote.add_argument(
-        "--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir of the node"
-    )
-    promote.add_argument(
-        "--leave-behind",
-        metavar="USES",
-        help="what of RocketMQ 5 may be lost: batch,static, say (store.leave_behind)",
+    takes(promote, "--runtime-dir DIR", "listen.runtime_dir of the node")
+    takes(
+        promote,
+        "--leave-behind USES",
+        "what of RocketMQ 5 may be lost: batch,static, say (store.leave_behind)",
     )
     promote.set_defaults(func=LateCommand("node.understudies", "promote"), address=[], keys=None)
     for verb in (add, run):
         _add_access(verb)
     for verb in (add, run, show, promote):
-        verb.add_argument(
-            "--folder", type=Path, required=True, metavar="DIR", help="of the understudy"
-        )
+        takes(verb, "--folder DIR", "of the understudy", required=True)
     for verb in (add, run, show, promote):
-        verb.add_argument("--json", action="store_true", help="print one JSON object")
+        takes(verb, "--json", "print one JSON object")
 
 
 def _add_access(verb: argparse.ArgumentParser) -> None:
     """How the master lets in who asks."""
-    verb.add_argument(
-        "--access-key-file",
-        type=Path,
-        metavar="FILE",
-        help="accessKey and secretKey of an account, as in mqadmin's tools.yml: questions to"
+    takes(
+        verb,
+        "--access-key-file FILE",
+        "accessKey and secretKey of an account, as in mqadmin's tools.yml: questions to"
         " the master are signed with it",
     )
-    verb.add_argument(
-        "--ca-file",
-        type=Path,
-        metavar="FILE",
-        help="certificates, of which one has signed the master's: its remoting port has TLS",
+    takes(
+        verb,
+        "--ca-file FILE",
+        "certificates, of which one has signed the master's: its remoting port has TLS",
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.output import tell
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, NotLeaderError
@@ -52,15 +53,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "it. With --to it says of this node's store, running or not, whether that version knows "
         "the feature level that is in force.",
     )
-    check.add_argument("--to", metavar="VERSION", help="the version to be set back to, as 0.1.0")
-    check.add_argument(
-        "--config",
-        type=Path,
-        default=CONFIG,
-        metavar="FILE",
-        help="settings (default: %(default)s)",
-    )
-    check.add_argument("--json", action="store_true", help="print JSON")
+    takes(check, "--to VERSION", "the version to be set back to, as 0.1.0")
+    takes(check, "--config FILE", "settings (default: %(default)s)", default=CONFIG)
+    takes(check, "--json", "print JSON")
     check.set_defaults(func=_check)
 
 

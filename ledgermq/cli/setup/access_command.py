@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
 from ledgermq.cli.setup.user_import import left_over_line, take_users
@@ -43,42 +44,37 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Makes DIR with a folder for each node, one for the clients, and the list of "
         "users that `ledgermq access apply` gives to the running node. Nothing is sent anywhere.",
     )
-    init.add_argument("directory", type=Path, metavar="DIR", help="what is made")
-    init.add_argument(
-        "--nodes", required=True, metavar="LIST", help="node and address, as n0=10.0.0.1,n1=…"
-    )
-    init.add_argument("--admin", required=True, metavar="USER", help="may do everything")
+    takes(init, "directory DIR", "what is made")
+    takes(init, "--nodes LIST", "node and address, as n0=10.0.0.1,n1=…", required=True)
+    takes(init, "--admin USER", "may do everything", required=True)
     add_further_users(init)
-    init.add_argument(
-        "--certificates", action="store_true", help="RocketMQ's clients come, too, over TLS"
-    )
+    takes(init, "--certificates", "RocketMQ's clients come, too, over TLS")
     add_place(init)
-    init.add_argument("--json", action="store_true", help="print JSON")
+    takes(init, "--json", "print JSON")
     init.set_defaults(func=_init)
     apply = verbs.add_parser("apply", help="give the users of such a folder to a running node")
-    apply.add_argument("directory", type=Path, metavar="DIR")
+    takes(apply, "directory DIR")
     asks(apply, connect_broker, _apply)
 
 
 def add_further_users(init: argparse.ArgumentParser) -> None:
     """The option ``--user`` of what makes a folder: ``others`` of ``first_users``."""
-    init.add_argument(
-        "--user",
+    takes(
+        init,
+        "--user TEXT",
+        "name and rights of a further one, as 'shop topic:orders=PUB|SUB group:billing=SUB'",
         action="append",
         default=[],
-        metavar="TEXT",
-        help="name and rights of a further one, as 'shop topic:orders=PUB|SUB group:billing=SUB'",
     )
 
 
 def add_place(init: argparse.ArgumentParser) -> None:
     """The option ``--place`` of what makes a folder for each node."""
-    init.add_argument(
-        "--place",
-        type=Path,
+    takes(
+        init,
+        "--place DIR",
+        "where a host has these files (default: %(default)s)",
         default=Path("/etc/ledgermq"),
-        metavar="DIR",
-        help="where a host has these files (default: %(default)s)",
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.cli.node_options import add_cluster_option
+from ledgermq.cli.arguments import add_cluster_option, takes
 from ledgermq.cli.node_verbs import asks
 from ledgermq.cli.output import tell
 from ledgermq.cli.setup.user_import import left_over_line, take_users
@@ -121,17 +121,17 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verb.set_defaults(mode=mode)
         asks(verb, connect_broker, _set)
     remove = verbs.add_parser("remove", help="remove a user")
-    remove.add_argument("user", metavar="USER")
+    takes(remove, "user USER")
     add_cluster_option(remove)
     take = verbs.add_parser("import", help="take the users of a RocketMQ broker's plain_acl.yml")
-    take.add_argument("file", type=Path, metavar="FILE")
-    take.add_argument("--dry-run", action="store_true", help="only say what would be taken")
+    takes(take, "file FILE")
+    takes(take, "--dry-run", "only say what would be taken")
     check = verbs.add_parser("check", help="say whether a user may do something")
-    check.add_argument("user", metavar="USER")
+    takes(check, "user USER")
     what = check.add_mutually_exclusive_group(required=True)
-    what.add_argument("--topic", metavar="TOPIC")
-    what.add_argument("--group", metavar="GROUP")
-    check.add_argument("--right", choices=("PUB", "SUB"), default="SUB", help="default: SUB")
+    takes(what, "--topic TOPIC")
+    takes(what, "--group GROUP")
+    takes(check, "--right", "default: SUB", choices=("PUB", "SUB"), default="SUB")
     keys = verbs.add_parser(
         "keys",
         help="make keys for tcp",
@@ -139,16 +139,15 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--client, the keys of a client of the node whose public key is given with --server.",
     )
     made = keys.add_mutually_exclusive_group(required=True)
-    made.add_argument("--node", type=Path, metavar="FILE", help="where the secret key is written")
-    made.add_argument("--client", type=Path, metavar="FILE", help="where the keys are written")
-    made.add_argument(
-        "--users",
-        type=Path,
-        metavar="FILE",
-        help="where the key that seals users' secrets is written, before those that are there",
+    takes(made, "--node FILE", "where the secret key is written")
+    takes(made, "--client FILE", "where the keys are written")
+    takes(
+        made,
+        "--users FILE",
+        "where the key that seals users' secrets is written, before those that are there",
     )
-    keys.add_argument("--server", metavar="KEY", help="public key of the node")
-    keys.add_argument("--json", action="store_true", help="print JSON")
+    takes(keys, "--server KEY", "public key of the node")
+    takes(keys, "--json", "print JSON")
     keys.set_defaults(func=_keys)
     answers = ((listing, _list), (remove, _remove), (take, _import), (check, _check))
     for verb, answer in answers:
@@ -157,17 +156,15 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _add_user_options(parser: argparse.ArgumentParser) -> None:
     perms = "PUB, SUB, PUB|SUB or DENY"
-    parser.add_argument("user", metavar="USER")
-    parser.add_argument("--topic", action="append", metavar="NAME=RIGHT", help=perms)
-    parser.add_argument("--group", action="append", metavar="NAME=RIGHT", help="SUB or DENY")
-    parser.add_argument("--default-topic", metavar="RIGHT", help="for topics that are not named")
-    parser.add_argument("--default-group", metavar="RIGHT", help="for groups that are not named")
-    parser.add_argument("--admin", choices=("yes", "no"))
-    parser.add_argument("--public-key", action="append", metavar="KEY", help="CURVE key (Z85)")
-    parser.add_argument(
-        "--secret-key-file", type=Path, metavar="FILE", help="has the key of RocketMQ's clients"
-    )
-    parser.add_argument("--addresses", metavar="PATTERN", help="known by these alone, as 10.0.0.*")
+    takes(parser, "user USER")
+    takes(parser, "--topic NAME=RIGHT", perms, action="append")
+    takes(parser, "--group NAME=RIGHT", "SUB or DENY", action="append")
+    takes(parser, "--default-topic RIGHT", "for topics that are not named")
+    takes(parser, "--default-group RIGHT", "for groups that are not named")
+    takes(parser, "--admin", choices=("yes", "no"))
+    takes(parser, "--public-key KEY", "CURVE key (Z85)", action="append")
+    takes(parser, "--secret-key-file FILE", "has the key of RocketMQ's clients")
+    takes(parser, "--addresses PATTERN", "known by these alone, as 10.0.0.*")
     add_cluster_option(parser)
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.output import tell
 from ledgermq.cli.setup.access_command import add_further_users, add_place, first_users
 from ledgermq.model.config.broker_conf import Untranslated, translate_broker_conf, write_translation
@@ -41,11 +42,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_init(verbs)
 
     check = verbs.add_parser("check", help="say what is wrong with a settings file, all at once")
-    check.add_argument("file", type=Path, help="settings, TOML")
+    takes(check, "file", "settings, TOML", type=Path)
     check.set_defaults(func=_check)
 
     show = verbs.add_parser("show", help="print all settings as they are in force")
-    show.add_argument("file", type=Path, nargs="?", help="settings, TOML; without: the defaults")
+    takes(show, "file", "settings, TOML; without: the defaults", type=Path, nargs="?")
     show.set_defaults(func=_show)
 
     translate = verbs.add_parser(
@@ -54,11 +55,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Prints settings for the same store on stdout; on stderr, every key that has "
         "no equal, with its value and the reason.",
     )
-    translate.add_argument("file", type=Path, help="a broker.conf of RocketMQ 4.9")
+    takes(translate, "file", "a broker.conf of RocketMQ 4.9", type=Path)
     translate.set_defaults(func=_from_rocketmq)
 
     for verb in (check, show, translate):
-        verb.add_argument("--json", action="store_true", help="print JSON")
+        takes(verb, "--json", "print JSON")
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -134,61 +135,52 @@ def add_init(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         description="Makes a folder with all that each host needs in /etc/ledgermq, and says what"
         " to copy where. Nothing is sent anywhere, and nothing overwritten.",
     )
-    init.add_argument(
-        "hosts", nargs="+", metavar="HOST", help="name or address by which all others reach it"
-    )
-    init.add_argument(
-        "--witness",
-        metavar="HOST",
-        help="one host more, which votes and holds no messages: a third vote for two sites, beside"
+    takes(init, "hosts HOST", "name or address by which all others reach it", nargs="+")
+    takes(
+        init,
+        "--witness HOST",
+        "one host more, which votes and holds no messages: a third vote for two sites, beside"
         " two hosts or four",
     )
-    init.add_argument(
-        "--output",
-        type=Path,
+    takes(
+        init,
+        "--output DIR",
+        "what is made (default: ./%(default)s)",
         default=Path("ledgermq-setup"),
-        metavar="DIR",
-        help="what is made (default: ./%(default)s)",
     )
-    init.add_argument(
-        "--name", default="broker-a", help="of group and broker (default: %(default)s)"
-    )
-    init.add_argument(
-        "--port",
-        type=int,
-        default=FIRST_PORT,
-        metavar="N",
-        help="members' port; producers have the next one, consumers the one behind it, and members"
+    takes(init, "--name NAME", "of group and broker (default: %(default)s)", default="broker-a")
+    takes(
+        init,
+        "--port N",
+        "members' port; producers have the next one, consumers the one behind it, and members"
         " a fourth and a fifth for direct ones (default: %(default)s)",
+        default=FIRST_PORT,
     )
     remoting = init.add_mutually_exclusive_group()
-    remoting.add_argument(
-        "--rocketmq-port",
-        type=int,
+    takes(
+        remoting,
+        "--rocketmq-port N",
+        "for RocketMQ's clients (default: %(default)s)",
         default=_PORT,
-        metavar="N",
-        help="for RocketMQ's clients (default: %(default)s)",
     )
-    remoting.add_argument(
-        "--no-rocketmq", action="store_true", help="they do not come: no port, no certificates"
-    )
-    init.add_argument(
-        "--data",
-        type=Path,
+    takes(remoting, "--no-rocketmq", "they do not come: no port, no certificates")
+    takes(
+        init,
+        "--data DIR",
+        "the store's directory on each host (default: %(default)s)",
         default=_DATA,
-        metavar="DIR",
-        help="the store's directory on each host (default: %(default)s)",
     )
-    init.add_argument(
+    takes(
+        init,
         "--durability",
+        "when a message is acknowledged (default: %(default)s)",
         type=AckMode,
         choices=list(AckMode),
         default=AckMode.MAJORITY_FSYNC,
-        help="when a message is acknowledged (default: %(default)s)",
     )
     _add_users(init)
     add_place(init)
-    init.add_argument("--json", action="store_true", help="print JSON")
+    takes(init, "--json", "print JSON")
     init.set_defaults(func=_init)
 
 
@@ -200,14 +192,12 @@ def _add_users(init: argparse.ArgumentParser) -> None:
         help="only users come in, over TLS or with keys (default); with --no-users everybody does"
         " who reaches the ports, in clear",
     )
-    init.add_argument(
-        "--admin", default="admin", metavar="USER", help="may do everything (default: %(default)s)"
-    )
+    takes(init, "--admin USER", "may do everything (default: %(default)s)", default="admin")
     add_further_users(init)
-    init.add_argument(
+    takes(
+        init,
         "--admin-over-clients",
-        action="store_true",
-        help="admins may change topics, groups and users from anywhere, as mqadmin does",
+        "admins may change topics, groups and users from anywhere, as mqadmin does",
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from pathlib import Path
 
+from ledgermq.cli.arguments import takes
 from ledgermq.cli.output import tell
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.ids import NodeId
@@ -25,9 +25,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "all. Copy each folder to its node's raft.keys_dir (by default ledgermq/keys in the store's"
         " directory), to which only the node's user has access, and remove it here.",
     )
-    init.add_argument("directory", type=Path, metavar="DIR", help="where the folders are made")
-    init.add_argument("--nodes", required=True, metavar="LIST", help="all members, as n0,n1,n2")
-    init.add_argument("--json", action="store_true", help="print JSON")
+    takes(init, "directory DIR", "where the folders are made")
+    takes(init, "--nodes LIST", "all members, as n0,n1,n2", required=True)
+    takes(init, "--json", "print JSON")
     init.set_defaults(func=_init)
 
 

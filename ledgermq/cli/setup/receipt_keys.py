@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from ledgermq.cli.arguments import NAME
 from ledgermq.cli.messages.receipt_command import head_in, keys_of
-from ledgermq.cli.node_options import NAME
 from ledgermq.cli.output import tell, time_text
 from ledgermq.client.reading.countersigning import look_through
 from ledgermq.client.reading.queries import Queries

@@ -1,18 +1,23 @@
 """Tables of the broker out of pieces: as of any moment, by the log's own snapshots and commands;
 and out of the live log behind them, where a store is named.
+
+They are those of the nearest snapshot before it, and all commands between. Each leader begins with
+a snapshot of all tables (docs/decisions/0012), and takes others in a long term, so there is one not
+far before any place. What stands before the snapshot is not asked for.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from typing import NamedTuple
 
 from ledgermq.daemon.backup_source import committed_position
 from ledgermq.formats.config_json import encode_document
 from ledgermq.formats.records.message import decode_message
 from ledgermq.formats.records.properties import TAGS, decode_properties
-from ledgermq.model.errors import ConfigError, MessageUnknownError
+from ledgermq.model.errors import ConfigError, LedgerError, MessageUnknownError, NewerVersionError
 from ledgermq.model.names.system_topics import PART_PROPERTY
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
 from ledgermq.pipeline.pieces.live_place import LivePlace, told_end
@@ -26,10 +31,72 @@ from ledgermq.pipeline.pieces.piece_file import PieceRecord
 from ledgermq.pipeline.pieces.piece_places import place_at
 from ledgermq.pipeline.pieces.piece_repository import PieceRepository
 from ledgermq.pipeline.source.file_source import steady
+from ledgermq.rules.state.broker_state import BrokerState
 from ledgermq.rules.state.state_tables import OWN_FILES
-from ledgermq.rules.state.tables_as_of import StateMessage, TablesAsOf, no_snapshot, replayed
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
+
+
+class StateMessage(NamedTuple):
+    """A message of the state's queue.
+
+    Attributes:
+        offset: in that queue.
+        label: its property ``PART``; empty without one.
+        body: as stored.
+    """
+
+    offset: int
+    tag: str
+    label: str
+    body: bytes
+
+
+class TablesAsOf(NamedTuple):
+    """All tables, and which messages of the state's queue they are made of.
+
+    Attributes:
+        snapshot: queue offset where the snapshot begins.
+        applied: behind the last message that is in them.
+    """
+
+    state: BrokerState
+    snapshot: int
+    applied: int
+
+
+def replayed(messages: Iterable[StateMessage], snapshot: int) -> TablesAsOf | None:
+    """The tables after ``messages``, which begin where a snapshot does; None where that is not
+    whole, because they end in its middle, or its leader did.
+
+    A command that cannot be applied changes nothing, as on every node.
+
+    Raises:
+        NewerVersionError: a newer version wrote one of them.
+    """
+    state = BrokerState({})
+    state.begin_at(snapshot, snapshot)
+    # What is before counts as missing, also where the queue's first message is the snapshot's.
+    state.needs_snapshot = True
+    applied = snapshot
+    for message in messages:
+        try:
+            state.apply(message.offset, message.tag, message.label, message.body)
+        except NewerVersionError:
+            raise
+        except LedgerError:
+            state.pass_over(message.offset)
+        applied = message.offset + 1
+    return TablesAsOf(state, snapshot, applied) if state.snapshots else None
+
+
+def no_snapshot(snapshots: Sequence[int]) -> MessageUnknownError:
+    """The error where no snapshot that is whole stands before the place that is asked for."""
+    return MessageUnknownError(
+        "no snapshot of the broker's tables is that old: the first moment is later",
+        first_snapshot=snapshots[0] if snapshots else None,
+    )
+
 
 AS_OF = "--as-of"
 

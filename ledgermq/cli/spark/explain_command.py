@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ledgermq.cli.late_command import LateCommand
-from ledgermq.cli.live_options import add_live_options
+from ledgermq.cli.arguments import LateCommand, add_live_options, takes
 from ledgermq.cli.spark.piece_command import PLACE
 
 
@@ -22,10 +21,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "      --store /var/lib/ledgermq --runtime-dir /run/ledgermq",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("group", metavar="GROUP")
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--as-of", required=True, metavar="WHEN", help="a time, or index=N")
-    parser.add_argument("--from", dest="place", required=True, metavar="PLACE", help=PLACE)
+    takes(parser, "group GROUP")
+    takes(parser, "topic TOPIC")
+    takes(parser, "--as-of WHEN", "a time, or index=N", required=True)
+    takes(parser, "--from PLACE", PLACE, dest="place", required=True)
     add_live_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    takes(parser, "--json", "print JSON")
     parser.set_defaults(func=LateCommand("spark.explained", "explain_group"))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, add_size_options, takes
 from ledgermq.cli.messages.receipt_command import add_key_option, add_since_option
-from ledgermq.cli.size_options import add_size_options
 from ledgermq.wire.query_frame import MESSAGES_DEFAULT
 
 PLACE = "a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…"
@@ -27,15 +26,14 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="seal what is committed and not sealed yet",
         description="Goes on where the last run ended, however that was. The store is only read.",
     )
-    seal.add_argument("directory", type=Path, help="storePathRootDir")
-    seal.add_argument("--to", required=True, metavar="PLACE", help=PLACE)
-    seal.add_argument(
-        "--runtime-dir",
-        type=Path,
-        metavar="DIR",
-        help="listen.runtime_dir of the running node; without it the node stands still",
+    takes(seal, "directory", "storePathRootDir", type=Path)
+    takes(seal, "--to PLACE", PLACE, required=True)
+    takes(
+        seal,
+        "--runtime-dir DIR",
+        "listen.runtime_dir of the running node; without it the node stands still",
     )
-    seal.add_argument("--self-id", help="whose DLedger log, where there are several")
+    takes(seal, "--self-id SELF_ID", "whose DLedger log, where there are several")
     add_size_options(seal)
     seal.set_defaults(func=LateCommand("spark.pieces", "seal_store"))
 
@@ -46,14 +44,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "and whoever reads. Messages of the topic that are sealed from then on are read with it "
         "alone: once the file is deleted everywhere, they are gone.",
     )
-    key.add_argument("topic", metavar="TOPIC")
+    takes(key, "topic TOPIC")
     key.set_defaults(func=LateCommand("spark.pieces", "make_topic_key"))
 
     list_ = verbs.add_parser("list", help="list the pieces, or the queues in them")
-    list_.add_argument("place", metavar="PLACE", help=PLACE)
-    list_.add_argument(
-        "--queues", action="store_true", help="first and last offset of each queue instead"
-    )
+    takes(list_, "place PLACE", PLACE)
+    takes(list_, "--queues", "first and last offset of each queue instead")
     list_.set_defaults(func=LateCommand("spark.pieces", "list_pieces"))
 
     verify = verbs.add_parser(
@@ -62,7 +58,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Names the piece and the part of it that is not what was sealed. With --key"
         " messages of topics with receipts are compared with what was signed, too.",
     )
-    verify.add_argument("place", metavar="PLACE", help=PLACE)
+    takes(verify, "place PLACE", PLACE)
     add_key_option(verify, is_needed=False)
     add_since_option(verify)
     verify.set_defaults(func=LateCommand("spark.pieces", "verify_pieces"))
@@ -72,7 +68,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="make the manifest anew of the pieces",
         description="For a manifest that is lost or damaged.",
     )
-    mend.add_argument("place", metavar="PLACE", help=PLACE)
+    takes(mend, "place PLACE", PLACE)
     mend.set_defaults(func=LateCommand("spark.pieces", "make_manifest"))
 
     read = verbs.add_parser(
@@ -85,22 +81,21 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "  ledgermq piece read orders --key 4711 --from /srv/pieces",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    read.add_argument("topic", metavar="TOPIC")
-    read.add_argument("queue", metavar="QUEUE", type=int, nargs="?")
-    read.add_argument("offset", metavar="OFFSET", type=int, nargs="?")
-    read.add_argument("--from", dest="place", required=True, metavar="PLACE", help=PLACE)
-    read.add_argument("--since", metavar="TIME", help="stored then or later; without OFFSET")
-    read.add_argument("--key", metavar="KEY", help="with this key, or this id of their client's")
-    read.add_argument(
-        "--count",
-        type=int,
+    takes(read, "topic TOPIC")
+    takes(read, "queue QUEUE", nargs="?")
+    takes(read, "offset OFFSET", nargs="?")
+    takes(read, "--from PLACE", PLACE, dest="place", required=True)
+    takes(read, "--since TIME", "stored then or later; without OFFSET")
+    takes(read, "--key KEY", "with this key, or this id of their client's")
+    takes(
+        read,
+        "--count N",
+        f"at most N messages (default: {MESSAGES_DEFAULT})",
         default=MESSAGES_DEFAULT,
-        metavar="N",
-        help=f"at most N messages (default: {MESSAGES_DEFAULT})",
     )
     read.set_defaults(func=LateCommand("spark.pieces", "read_messages"))
     for verb in (seal, key, list_, verify, mend, read, _add_prune(verbs), _add_delete(verbs)):
-        verb.add_argument("--json", action="store_true", help="print JSON")
+        takes(verb, "--json", "print JSON")
 
 
 def _add_prune(
@@ -118,23 +113,21 @@ def _add_prune(
         "  ledgermq piece prune /srv/pieces --keep 'audit.*=10y' --keep '*=90d'",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    prune.add_argument("place", metavar="PLACE", help=PLACE)
-    prune.add_argument(
-        "--keep",
+    takes(prune, "place PLACE", PLACE)
+    takes(
+        prune,
+        "--keep TOPIC=AGE",
+        "for a topic that says nothing itself, or for names that begin so: 'audit.*=2y'",
         action="append",
         default=[],
-        metavar="TOPIC=AGE",
-        help="for a topic that says nothing itself, or for names that begin so: 'audit.*=2y'",
     )
-    prune.add_argument(
-        "--tombstones",
+    takes(
+        prune,
+        "--tombstones AGE",
+        "so old gets a message without a body, which ends its key (default: 1d)",
         default="1d",
-        metavar="AGE",
-        help="so old gets a message without a body, which ends its key (default: 1d)",
     )
-    prune.add_argument(
-        "--dry-run", action="store_true", help="tell what would go, and change nothing"
-    )
+    takes(prune, "--dry-run", "tell what would go, and change nothing")
     prune.set_defaults(func=LateCommand("spark.piece_ages", "prune_pieces"))
     return prune
 
@@ -153,20 +146,18 @@ def _add_delete(
         "  ledgermq piece delete orders --key 4711 --from /srv/pieces --dry-run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    delete.add_argument("topic", metavar="TOPIC")
-    delete.add_argument("queue", metavar="QUEUE", type=int, nargs="?")
-    delete.add_argument("offset", metavar="OFFSET", type=int, nargs="?")
-    delete.add_argument("--from", dest="place", required=True, metavar="PLACE", help=PLACE)
-    delete.add_argument("--key", metavar="KEY", help="with this key, or this id of their client's")
-    delete.add_argument(
+    takes(delete, "topic TOPIC")
+    takes(delete, "queue QUEUE", nargs="?")
+    takes(delete, "offset OFFSET", nargs="?")
+    takes(delete, "--from PLACE", PLACE, dest="place", required=True)
+    takes(delete, "--key KEY", "with this key, or this id of their client's")
+    takes(
+        delete,
         "--with-batch",
-        action="store_true",
-        help="where it is in one record with others, as a batch of RocketMQ 5: all of these go",
+        "where it is in one record with others, as a batch of RocketMQ 5: all of these go",
     )
-    delete.add_argument("--reason", default="", metavar="TEXT", help="for the note")
-    delete.add_argument(
-        "--dry-run", action="store_true", help="tell how many would go, and change nothing"
-    )
-    delete.add_argument("--yes", action="store_true", help="do not ask")
+    takes(delete, "--reason TEXT", "for the note", default="")
+    takes(delete, "--dry-run", "tell how many would go, and change nothing")
+    takes(delete, "--yes", "do not ask")
     delete.set_defaults(func=LateCommand("spark.piece_deletion", "delete_messages"))
     return delete

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, add_size_options, takes
 from ledgermq.cli.messages.receipt_command import add_key_option, add_since_option
-from ledgermq.cli.size_options import add_size_options
 from ledgermq.cli.spark.table_options import add_catalog_options
 from ledgermq.model.units import MIB
 from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS, SPLIT_BYTES, TYPED
@@ -16,41 +15,32 @@ from ledgermq.pipeline.job_defaults import LEVEL_DEFAULT, LEVELS, SPLIT_BYTES, T
 def add_job_options(parser: argparse.ArgumentParser) -> None:
     """Let ``parser`` take what all jobs take."""
     job = parser.add_argument_group("Spark")
-    job.add_argument("--master", metavar="URL", help="local[*], or that of spark-submit")
-    job.add_argument(
-        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark"
-    )
-    job.add_argument(
-        "--split-mib",
-        type=int,
+    takes(job, "--master URL", "local[*], or that of spark-submit")
+    takes(job, "--conf NAME=VALUE", "a setting of Spark", action="append", default=[])
+    takes(
+        job,
+        "--split-mib N",
+        "MiB of the log for one task (%(default)s)",
         default=SPLIT_BYTES // MIB,
-        metavar="N",
-        help="MiB of the log for one task (%(default)s)",
     )
-    job.add_argument("--json", action="store_true", help="print one JSON object")
+    takes(job, "--json", "print one JSON object")
 
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
     """Let ``parser`` take a store or a cluster, and topics."""
-    parser.add_argument(
-        "directories",
+    takes(
+        parser,
+        "directories DIRECTORY",
+        "storePathRootDir, as the workers see it, or those of several replicas; or --nodes",
         nargs="*",
-        metavar="DIRECTORY",
-        help="storePathRootDir, as the workers see it, or those of several replicas; or --nodes",
     )
-    parser.add_argument(
-        "--nodes", metavar="ADDRESSES", help="of a running cluster, with commas between them"
-    )
-    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
+    takes(parser, "--nodes ADDRESSES", "of a running cluster, with commas between them")
+    takes(parser, "--self-id SELF_ID", "whose DLedger log, where there are several")
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--topics", metavar="NAMES", help="with commas; all but the system's")
-    choice.add_argument("--pattern", metavar="REGEX", help="of whole names of topics")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=120.0,
-        metavar="SECONDS",
-        help="how long a cluster may be away (default: 120)",
+    takes(choice, "--topics NAMES", "with commas; all but the system's")
+    takes(choice, "--pattern REGEX", "of whole names of topics")
+    takes(
+        parser, "--timeout SECONDS", "how long a cluster may be away (default: 120)", default=120.0
     )
 
 
@@ -83,13 +73,10 @@ def _register_rebuild(jobs: argparse._SubParsersAction[argparse.ArgumentParser])
         "dispatcher builds them, in a folder beside them. The store is only read; a stopped node "
         "takes them over with: ledgermq store install-derived.",
     )
-    parser.add_argument("directory", type=Path, help="storePathRootDir, as the workers see it")
-    parser.add_argument("--self-id", help="whose DLedger log, where there are several")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="where to build; workers must see it, too (DIRECTORY/ledgermq/derived)",
+    takes(parser, "directory", "storePathRootDir, as the workers see it", type=Path)
+    takes(parser, "--self-id SELF_ID", "whose DLedger log, where there are several")
+    takes(
+        parser, "--out DIR", "where to build; workers must see it, too (DIRECTORY/ledgermq/derived)"
     )
     add_size_options(parser)
     add_job_options(parser)
@@ -107,29 +94,25 @@ def _register_audit(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "signed. With --key messages of topics with receipts are compared with what was signed: in "
         "logs, pieces and archives.",
     )
-    parser.add_argument(
-        "directories",
+    takes(
+        parser,
+        "directories DIRECTORY",
+        "storePathRootDir of a replica, as the workers see it",
         type=Path,
         nargs="*",
-        metavar="DIRECTORY",
-        help="storePathRootDir of a replica, as the workers see it",
     )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="for faults.parquet, audit.json, audit.html"
-    )
+    takes(parser, "--out DIR", "for faults.parquet, audit.json, audit.html")
     for option, what in (("--pieces", "sealed pieces"), ("--archive", "an archive")):
-        parser.add_argument(
-            option,
+        takes(
+            parser,
+            f"{option} PLACE",
+            f"{what} of the same log, to be compared with what was signed; may come again",
             action="append",
             default=[],
-            metavar="PLACE",
-            help=f"{what} of the same log, to be compared with what was signed; may come again",
         )
     add_key_option(parser, is_needed=False)
     add_since_option(parser)
-    parser.add_argument(
-        "--log-file-size", type=int, metavar="BYTES", help="mappedFileSizeCommitLog"
-    )
+    takes(parser, "--log-file-size BYTES", "mappedFileSizeCommitLog")
     add_size_options(parser)
     add_job_options(parser)
     parser.set_defaults(func=LateCommand("spark.store_jobs", "audit_replicas"))
@@ -145,37 +128,33 @@ def _register_archive(jobs: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     add_source_options(parser)
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument(
-        "--to",
-        metavar="DIR",
-        help="the archive; workers must see it: a directory, or s3a://BUCKET/PREFIX, gs://…, abfss://…",
+    takes(
+        place,
+        "--to DIR",
+        "the archive; workers must see it: a directory, or s3a://BUCKET/PREFIX, gs://…, abfss://…",
+        type=str,
     )
-    place.add_argument(
-        "--iceberg",
-        metavar="CATALOG.NAMESPACE.TABLE",
-        help="a table of Apache Iceberg, one snapshot a run; catalogs are those of PyIceberg",
+    takes(
+        place,
+        "--iceberg CATALOG.NAMESPACE.TABLE",
+        "a table of Apache Iceberg, one snapshot a run; catalogs are those of PyIceberg",
     )
     add_catalog_options(parser)
-    parser.add_argument(
+    takes(
+        parser,
         "--columns",
+        "bodies are fields, too, by the schema of the one topic that is archived",
         choices=[TYPED],
-        help="bodies are fields, too, by the schema of the one topic that is archived",
     )
-    parser.add_argument(
-        "--subject", metavar="NAME", help="whose schema that is (default: the topic's)"
-    )
-    parser.add_argument(
+    takes(parser, "--subject NAME", "whose schema that is (default: the topic's)")
+    takes(
+        parser,
         "--stored-bodies",
-        action="store_true",
-        help="keep compressed bodies as they are stored, and not as they were sent",
+        "keep compressed bodies as they are stored, and not as they were sent",
     )
     _add_level(parser)
-    parser.add_argument(
-        "--watermark", metavar="NAME", help="let retention wait for this archive, by this name"
-    )
-    parser.add_argument(
-        "--commit-to", metavar="ADDRESSES", help="who is told of it (default: those of --nodes)"
-    )
+    takes(parser, "--watermark NAME", "let retention wait for this archive, by this name")
+    takes(parser, "--commit-to ADDRESSES", "who is told of it (default: those of --nodes)")
     add_job_options(parser)
     parser.set_defaults(func=LateCommand("spark.archive_jobs", "archive_messages"))
     verify = jobs.add_parser(
@@ -197,21 +176,17 @@ def _register_tidy(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "files that no snapshot names. Rows stay as they are, and so does how far the table has "
         "the log.",
     )
-    parser.add_argument("table", metavar="CATALOG.NAMESPACE.TABLE", help="as of archive --iceberg")
+    takes(parser, "table CATALOG.NAMESPACE.TABLE", "as of archive --iceberg")
     add_catalog_options(parser)
-    parser.add_argument(
-        "--small-mib",
-        type=int,
-        default=SMALL_MIB,
-        metavar="N",
-        help="files of less are put together (%(default)s)",
+    takes(
+        parser, "--small-mib N", "files of less are put together (%(default)s)", default=SMALL_MIB
     )
-    parser.add_argument(
-        "--keep-days",
+    takes(
+        parser,
+        "--keep-days N",
+        "snapshots, and files that none names, stay as long (%(default)s)",
         type=float,
         default=SNAPSHOT_DAYS,
-        metavar="N",
-        help="snapshots, and files that none names, stay as long (%(default)s)",
     )
     _add_level(parser)
     add_job_options(parser)
@@ -227,35 +202,31 @@ def _register_replay(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "goes on by its name, and sends nothing twice.",
     )
     _add_archive(parser)
-    parser.add_argument(
-        "--nodes", required=True, metavar="ADDRESSES", help="of the cluster, with commas"
-    )
-    parser.add_argument("--to-topic", metavar="TOPIC", help="instead of the message's own")
-    parser.add_argument("--topics", metavar="NAMES", help="only these, with commas between them")
-    parser.add_argument("--queues", metavar="NUMBERS", help="only these, with commas")
-    parser.add_argument("--from", dest="begin", metavar="TIME", help="stored then or later")
-    parser.add_argument("--to", dest="end", metavar="TIME", help="stored before")
-    parser.add_argument("--tag", help="only messages of this tag")
-    parser.add_argument("--key", help="only messages of this key")
-    parser.add_argument(
+    takes(parser, "--nodes ADDRESSES", "of the cluster, with commas", required=True)
+    takes(parser, "--to-topic TOPIC", "instead of the message's own")
+    takes(parser, "--topics NAMES", "only these, with commas between them")
+    takes(parser, "--queues NUMBERS", "only these, with commas")
+    takes(parser, "--from TIME", "stored then or later", dest="begin")
+    takes(parser, "--to TIME", "stored before", dest="end")
+    takes(parser, "--tag TAG", "only messages of this tag")
+    takes(parser, "--key KEY", "only messages of this key")
+    takes(
+        parser,
         "--by-sink",
-        action="store_true",
-        help="store each run of the archive as a whole, and know by its number that it is stored",
+        "store each run of the archive as a whole, and know by its number that it is stored",
     )
-    parser.add_argument(
-        "--progress",
-        type=Path,
-        metavar="DIR",
-        help="a directory for notes of how far it is, which workers must see (default: in the "
+    takes(
+        parser,
+        "--progress DIR",
+        "a directory for notes of how far it is, which workers must see (default: in the "
         "archive, which must be a directory then)",
     )
-    parser.add_argument("--name", default="replay", help="of the replay (%(default)s)")
-    parser.add_argument(
-        "--timeout",
-        type=float,
+    takes(parser, "--name NAME", "of the replay (%(default)s)", default="replay")
+    takes(
+        parser,
+        "--timeout SECONDS",
+        "how long the cluster may be away (default: 120)",
         default=120.0,
-        metavar="SECONDS",
-        help="how long the cluster may be away (default: 120)",
     )
     add_job_options(parser)
     parser.set_defaults(func=LateCommand("spark.replay_jobs", "replay_archive"))
@@ -270,33 +241,30 @@ def _register_stats(jobs: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "behind. Nothing in it is changed.",
     )
     add_source_options(parser)
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="for tables as Parquet, stats.json and stats.html"
-    )
-    parser.add_argument("--from", dest="begin", metavar="TIME", help="stored then or later")
-    parser.add_argument("--to", dest="end", metavar="TIME", help="stored before")
-    parser.add_argument(
-        "--bucket",
+    takes(parser, "--out DIR", "for tables as Parquet, stats.json and stats.html")
+    takes(parser, "--from TIME", "stored then or later", dest="begin")
+    takes(parser, "--to TIME", "stored before", dest="end")
+    takes(
+        parser,
+        "--bucket SECONDS",
+        "how long a bucket of the rates is (%(default)s)",
         type=int,
         default=BUCKET_S,
-        metavar="SECONDS",
-        help="how long a bucket of the rates is (%(default)s)",
     )
     add_job_options(parser)
     parser.set_defaults(func=LateCommand("spark.stats_jobs", "count_messages"))
 
 
 def _add_level(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--level",
-        type=int,
+    takes(
+        parser,
+        "--level N",
+        f"of zstd, {LEVELS[0]} (fast) to {LEVELS[-1]} (small) (%(default)s)",
         default=LEVEL_DEFAULT,
-        metavar="N",
-        help=f"of zstd, {LEVELS[0]} (fast) to {LEVELS[-1]} (small) (%(default)s)",
     )
 
 
 def _add_archive(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "directory", metavar="DIR", help="the archive, or s3a://BUCKET/PREFIX, gs://…, abfss://…"
+    takes(
+        parser, "directory DIR", "the archive, or s3a://BUCKET/PREFIX, gs://…, abfss://…", type=str
     )

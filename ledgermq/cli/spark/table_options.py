@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ledgermq.cli.arguments import takes
 from ledgermq.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
 
 def add_catalog_options(parser: argparse.ArgumentParser) -> None:
     """Let ``parser`` take properties of a catalog."""
-    parser.add_argument(
-        "--catalog-property",
+    takes(
+        parser,
+        "--catalog-property NAME=VALUE",
+        "of the catalog, over PyIceberg's configuration",
         action="append",
         default=[],
-        metavar="NAME=VALUE",
-        help="of the catalog, over PyIceberg's configuration",
     )
 
 

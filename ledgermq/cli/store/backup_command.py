@@ -7,10 +7,9 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, add_size_options, takes
 from ledgermq.cli.output import tell, time_text
 from ledgermq.cli.progress_line import ProgressLine
-from ledgermq.cli.size_options import add_size_options
 from ledgermq.cli.store.backup_stream_command import (
     add_restore_options,
     add_stream_verb,
@@ -35,21 +34,17 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Takes what is committed now. Log files that are full are hard links, to the "
         "backup before or to the store where that is on the same disk; the others are copied.",
     )
-    create.add_argument("directory", type=Path, help="storePathRootDir")
-    create.add_argument("target", metavar="DIR", help="folder of all backups of this store")
-    create.add_argument(
-        "--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir of the running node"
-    )
-    create.add_argument("--self-id", help="whose DLedger log, where there are several")
+    takes(create, "directory", "storePathRootDir", type=Path)
+    takes(create, "target DIR", "folder of all backups of this store", type=str)
+    takes(create, "--runtime-dir DIR", "listen.runtime_dir of the running node")
+    takes(create, "--self-id SELF_ID", "whose DLedger log, where there are several")
     add_size_options(create)
     create.set_defaults(func=LateCommand("store.backups", "create_whole"))
 
     add_stream_verb(verbs)
 
     list_ = verbs.add_parser("list", help="list the backups, or streams, in a folder")
-    list_.add_argument(
-        "target", metavar="REPOSITORY", help="folder of all backups of a store, or repository"
-    )
+    takes(list_, "target REPOSITORY", "folder of all backups of a store, or repository")
     list_.set_defaults(func=_list)
 
     verify = verbs.add_parser(
@@ -58,10 +53,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Of a stream all pieces are read and all records compared, and then a point "
         "that chance takes is restored into a folder that is removed again.",
     )
-    verify.add_argument(
-        "backup",
-        metavar="BACKUP",
-        help="one backup, or the repository of streams: a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…",
+    takes(
+        verify,
+        "backup BACKUP",
+        "one backup, or the repository of streams: a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…",
     )
     add_verify_options(verify)
     verify.set_defaults(func=_verify)
@@ -74,23 +69,24 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "group, on each member from the same backup. Of a stream any point is restored: the last "
         "one, or by --to-time or --to-index.",
     )
-    restore.add_argument(
-        "backup",
-        metavar="BACKUP",
-        help="one backup, or the repository of streams: a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…",
+    takes(
+        restore,
+        "backup BACKUP",
+        "one backup, or the repository of streams: a folder, or s3://BUCKET/PREFIX, gs://…, abfss://…",
     )
-    restore.add_argument("directory", type=Path, help="storePathRootDir: an empty folder")
-    restore.add_argument("--group", help="node.group of the group that is to begin")
-    restore.add_argument(
-        "--cluster-name",
+    takes(restore, "directory", "storePathRootDir: an empty folder", type=Path)
+    takes(restore, "--group GROUP", "node.group of the group that is to begin")
+    takes(
+        restore,
+        "--cluster-name CLUSTER_NAME",
+        "its node.broker_cluster_name",
         default=NodeSection().broker_cluster_name,
-        help="its node.broker_cluster_name",
     )
-    restore.add_argument("--self-id", help="node.self_id of this member, with --group")
+    takes(restore, "--self-id SELF_ID", "node.self_id of this member, with --group")
     add_restore_options(restore)
     restore.set_defaults(func=LateCommand("store.backups", "restore_any"))
     for verb in (create, list_, verify, restore):
-        verb.add_argument("--json", action="store_true", help="print JSON")
+        takes(verb, "--json", "print JSON")
 
 
 def _list(arguments: argparse.Namespace) -> int:

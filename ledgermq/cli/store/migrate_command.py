@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand, takes
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,48 +23,42 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Reads broker.conf and the store, and changes nothing. Exit status 1: "
         "something stands in the way, which is said.",
     )
-    check.add_argument("broker_conf", type=Path, help="the broker.conf of this host's broker")
+    takes(check, "broker_conf", "the broker.conf of this host's broker", type=Path)
     check.set_defaults(func=LateCommand("store.migration", "check_move"))
 
     take = verbs.add_parser(
         "take-over",
         help="write down what the stopped broker's store holds, and settings for a node on it",
     )
-    take.add_argument("broker_conf", type=Path, help="the broker.conf of this host's broker")
-    take.add_argument("--manifest", type=Path, required=True, metavar="FILE", help="to be written")
-    take.add_argument("--settings", type=Path, required=True, metavar="FILE", help="to be written")
-    take.add_argument(
-        "--remoting",
-        metavar="HOST:PORT",
-        help="where RocketMQ's clients are served (default: *:listenPort)",
+    takes(take, "broker_conf", "the broker.conf of this host's broker", type=Path)
+    takes(take, "--manifest FILE", "to be written", required=True)
+    takes(take, "--settings FILE", "to be written", required=True)
+    takes(
+        take, "--remoting HOST:PORT", "where RocketMQ's clients are served (default: *:listenPort)"
     )
-    take.add_argument(
-        "--name-server", metavar="HOST:PORT", help="also be the name server there, in its place"
-    )
-    take.add_argument(
-        "--address",
+    takes(take, "--name-server HOST:PORT", "also be the name server there, in its place")
+    takes(
+        take,
+        "--address ID-HOST:PORT",
+        "where a member serves RocketMQ's clients, if its port is not this one's; repeated",
         action="append",
         default=[],
-        metavar="ID-HOST:PORT",
-        help="where a member serves RocketMQ's clients, if its port is not this one's; repeated",
     )
-    take.add_argument(
-        "--broker-ip",
-        metavar="IP",
-        help="where clients are told to find this host (default: brokerIP1, else an address of"
+    takes(
+        take,
+        "--broker-ip IP",
+        "where clients are told to find this host (default: brokerIP1, else an address of"
         " this host, as RocketMQ takes it)",
     )
-    take.add_argument("--keys", type=Path, metavar="DIR", help="raft.keys_dir of this member")
-    take.add_argument(
-        "--runtime-dir", type=Path, metavar="DIR", help="listen.runtime_dir of the node"
-    )
+    takes(take, "--keys DIR", "raft.keys_dir of this member")
+    takes(take, "--runtime-dir DIR", "listen.runtime_dir of the node")
     take.set_defaults(func=LateCommand("store.migration", "take_store_over"))
 
     for verb in (check, take):
-        verb.add_argument(
-            "--leave-behind",
-            metavar="USES",
-            help="what of a RocketMQ 5 store may be lost: batch,static, say (store.leave_behind)",
+        takes(
+            verb,
+            "--leave-behind USES",
+            "what of a RocketMQ 5 store may be lost: batch,static, say (store.leave_behind)",
         )
 
     verify = verbs.add_parser(
@@ -73,23 +67,24 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="May be asked of a running node or broker, too. Exit status 2: something is "
         "missing or different, which is said.",
     )
-    verify.add_argument("manifest", type=Path, help="of take-over, or of back")
-    verify.add_argument("directory", type=Path, help="storePathRootDir")
+    takes(verify, "manifest", "of take-over, or of back", type=Path)
+    takes(verify, "directory", "storePathRootDir", type=Path)
     verify.set_defaults(func=LateCommand("store.migration", "verify_move"))
 
     back = verbs.add_parser(
         "back", help="write down what the stopped node's store holds, for RocketMQ to go on with"
     )
-    back.add_argument("directory", type=Path, help="storePathRootDir")
-    back.add_argument("--manifest", type=Path, required=True, metavar="FILE", help="to be written")
-    back.add_argument(
+    takes(back, "directory", "storePathRootDir", type=Path)
+    takes(back, "--manifest FILE", "to be written", required=True)
+    takes(
+        back,
         "--to",
+        "which RocketMQ gets it: 5 goes on with timers, of 7 days at most (default: 4.9)",
         choices=["4.9", "5"],
         default="4.9",
-        help="which RocketMQ gets it: 5 goes on with timers, of 7 days at most (default: 4.9)",
     )
     back.set_defaults(func=LateCommand("store.migration", "go_back"))
     for verb in (verify, back):
-        verb.add_argument("--self-id", help="whose DLedger log, where there are several")
+        takes(verb, "--self-id SELF_ID", "whose DLedger log, where there are several")
     for verb in (check, take, verify, back):
-        verb.add_argument("--json", action="store_true", help="print one JSON object")
+        takes(verb, "--json", "print one JSON object")

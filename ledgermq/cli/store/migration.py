@@ -46,7 +46,12 @@ from ledgermq.model.config.broker_conf import (
 from ledgermq.model.config.settings import LogKind, Settings
 from ledgermq.model.config.settings_file import read_settings
 from ledgermq.model.config.settings_rules import RULES
-from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, StorageError
+from ledgermq.model.errors import (
+    ConfigError,
+    CorruptLogError,
+    LedgerError,
+    refused_as,
+)
 from ledgermq.model.names.strange_uses import StrangeUse
 from ledgermq.process.settings.settings_loading import read_properties_text
 from ledgermq.process.table_files import (
@@ -418,12 +423,8 @@ def _told_of_tables(seen: _Seen, self_id: str | None) -> dict[str, object]:
 
 def _queues_of_no_topic(directory: StoreDirectory) -> list[str]:
     """Folders of queues, as of light queues, that a node leaves alone."""
-    try:
+    with refused_as("queues not read", why="", directory=directory.consume_queues):
         found = [path.name for path in queues_of_no_topic(directory.consume_queues)]
-    except OSError as error:
-        raise StorageError(
-            "queues not read", errno=error.errno, directory=str(directory.consume_queues)
-        ) from error
     return _first_of([ascii(name)[1:-1] for name in found])
 
 
@@ -456,11 +457,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         StorageError: the operating system refused.
     """
-    try:
+    with refused_as("settings not written", why="within", path=path):
         path.write_text(text)
         # No secret, and what the node's account reads, whoever types this.
         path.chmod(0o644)
-    except OSError as error:
-        raise StorageError(
-            f"settings not written: {error.strerror}", errno=error.errno, path=str(path)
-        ) from error

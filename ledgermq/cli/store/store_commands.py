@@ -10,8 +10,7 @@ import argparse
 import os
 from pathlib import Path
 
-from ledgermq.cli.late_command import LateCommand
-from ledgermq.cli.size_options import add_size_options
+from ledgermq.cli.arguments import LateCommand, add_size_options, takes
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -20,8 +19,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     dump = verbs.add_parser("dump", help="print all messages, queue by queue")
-    dump.add_argument("--topic", help="of this topic only")
-    dump.add_argument("--queue", type=int, metavar="N", help="of queues with this number only")
+    takes(dump, "--topic TOPIC", "of this topic only")
+    takes(dump, "--queue N", "of queues with this number only")
     dump.set_defaults(func=LateCommand("store.store_reading", "dump_queue"))
 
     query = verbs.add_parser(
@@ -30,16 +29,15 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="With --key: the newest messages (64 at most) that have it as a key or as "
         "their unique id. With --time: the offset of the message of --queue nearest to it.",
     )
-    query.add_argument("--topic", required=True)
+    takes(query, "--topic TOPIC", required=True)
     what = query.add_mutually_exclusive_group(required=True)
-    what.add_argument("--key", help="a key, or a unique message id")
-    what.add_argument("--time", type=int, metavar="MS", help="a store time, epoch milliseconds")
-    query.add_argument("--queue", type=int, metavar="N", help="queue number, with --time")
-    query.add_argument(
-        "--hash-slots",
-        type=int,
-        metavar="N",
-        help="maxHashSlotNum of the index files, where it cannot be told from them",
+    takes(what, "--key KEY", "a key, or a unique message id")
+    takes(what, "--time MS", "a store time, epoch milliseconds")
+    takes(query, "--queue N", "queue number, with --time")
+    takes(
+        query,
+        "--hash-slots N",
+        "maxHashSlotNum of the index files, where it cannot be told from them",
     )
     query.set_defaults(func=LateCommand("store.store_reading", "query_messages"))
 
@@ -51,21 +49,20 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verbs, "check", "compare everything in a store with itself; changes nothing", _CHECK
     )
     _add_json(check)
-    check.add_argument(
-        "--jobs",
-        type=int,
+    takes(
+        check,
+        "--jobs N",
+        "processes that read the log (as many as there are processors)",
         default=len(os.sched_getaffinity(0)),
-        metavar="N",
-        help="processes that read the log (as many as there are processors)",
     )
-    check.add_argument("--log-file-size", type=int, metavar="BYTES", help="mappedFileSizeCommitLog")
+    takes(check, "--log-file-size BYTES", "mappedFileSizeCommitLog")
     add_size_options(check)
     check.set_defaults(func=LateCommand("store.store_check_command", "run"))
 
     accept = _store_verb(
         verbs, "accept-loss", "go on without what a damaged log lost", _ACCEPT_LOSS
     )
-    accept.add_argument("--yes", action="store_true", help="do it")
+    takes(accept, "--yes", "do it")
     _add_json(accept)
     accept.set_defaults(func=LateCommand("store.store_accept_loss_command", "run"))
 
@@ -78,12 +75,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         verbs, "install-derived",
         "take over queues and index that ledgermq spark rebuild has built", _INSTALL_DERIVED,
     )  # fmt: skip
-    install.add_argument(
-        "--from",
-        dest="folder",
-        type=Path,
-        metavar="DIR",
-        help="where they were built (DIRECTORY/ledgermq/derived)",
+    takes(
+        install, "--from DIR", "where they were built (DIRECTORY/ledgermq/derived)", dest="folder"
     )
     _add_json(install)
     install.set_defaults(func=LateCommand("store.store_rebuild_command", "install"))
@@ -93,11 +86,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     downgrade = _store_verb(
         verbs, "downgrade", "make a plain store of a group's member", _DOWNGRADE
     )
-    downgrade.add_argument("--dry-run", action="store_true", help="say what would be done")
-    downgrade.add_argument("--undo", action="store_true", help="give the DLedger store back")
-    downgrade.add_argument(
-        "--finish", action="store_true", help="delete the DLedger log: there is no way back"
-    )
+    takes(downgrade, "--dry-run", "say what would be done")
+    takes(downgrade, "--undo", "give the DLedger store back")
+    takes(downgrade, "--finish", "delete the DLedger log: there is no way back")
     _add_json(downgrade)
     add_size_options(downgrade)
     downgrade.set_defaults(func=LateCommand("store.store_downgrade_command", "run"))
@@ -113,12 +104,12 @@ def _store_verb(
 
 
 def _add_store(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("directory", type=Path, help="storePathRootDir")
-    verb.add_argument("--self-id", help="whose DLedger log, where there are several")
+    takes(verb, "directory", "storePathRootDir", type=Path)
+    takes(verb, "--self-id SELF_ID", "whose DLedger log, where there are several")
 
 
 def _add_json(verb: argparse.ArgumentParser, each: str = "") -> None:
-    verb.add_argument("--json", action="store_true", help=f"print one JSON object{each}")
+    takes(verb, "--json", f"print one JSON object{each}")
 
 
 _CHECK = (
@@ -160,25 +151,20 @@ def _register_upgrade(verbs: argparse._SubParsersAction[argparse.ArgumentParser]
     parser = verbs.add_parser(
         "upgrade", help="make a plain store that of a group's member", description=_UPGRADE
     )
-    parser.add_argument("directory", type=Path, help="storePathRootDir")
-    parser.add_argument("--group", help="dLegerGroup, node.group: the group's name")
-    parser.add_argument("--self-id", help="dLegerSelfId, node.self_id: which member, as n0")
-    parser.add_argument("--dry-run", action="store_true", help="verify the old log, change nothing")
-    parser.add_argument(
-        "--manifest", type=Path, metavar="FILE", help="write what the old log holds, as digests"
-    )
-    parser.add_argument(
-        "--compare",
-        type=Path,
+    takes(parser, "directory", "storePathRootDir", type=Path)
+    takes(parser, "--group GROUP", "dLegerGroup, node.group: the group's name")
+    takes(parser, "--self-id SELF_ID", "dLegerSelfId, node.self_id: which member, as n0")
+    takes(parser, "--dry-run", "verify the old log, change nothing")
+    takes(parser, "--manifest FILE", "write what the old log holds, as digests")
+    takes(
+        parser,
+        "--compare FILE",
+        "go on only if the old log is that of these manifests, of the other members",
         nargs="+",
-        metavar="FILE",
-        help="go on only if the old log is that of these manifests, of the other members",
     )
-    parser.add_argument("--undo", action="store_true", help="give the plain store back")
-    parser.add_argument(
-        "--finish", action="store_true", help="delete what an undo would need: there is no way back"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    takes(parser, "--undo", "give the plain store back")
+    takes(parser, "--finish", "delete what an undo would need: there is no way back")
+    takes(parser, "--json", "print one JSON object")
     add_size_options(parser)
     parser.set_defaults(func=LateCommand("store.store_upgrade_command", "run"))
 

@@ -10,7 +10,7 @@ import json
 import time
 from types import ModuleType
 
-from ledgermq.cli.node_options import add_node_options
+from ledgermq.cli.arguments import add_node_options, takes
 from ledgermq.cli.top.top_figures import ClusterFigures, SortOrder, figures
 from ledgermq.cli.top.top_look import ClusterLooks
 from ledgermq.model.errors import ConfigError, NotLeaderError
@@ -35,25 +35,21 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_node_options(parser)
     parser.set_defaults(timeout=2.0)
-    parser.add_argument(
-        "--interval", type=float, default=2.0, metavar="SECONDS", help="look so often (default: 2)"
-    )
-    parser.add_argument(
-        "--groups",
-        type=int,
+    takes(parser, "--interval SECONDS", "look so often (default: 2)", default=2.0)
+    takes(
+        parser,
+        "--groups N",
+        f"know the N groups with the most lag (default: {GROUPS})",
         default=GROUPS,
-        metavar="N",
-        help=f"know the N groups with the most lag (default: {GROUPS})",
     )
-    parser.add_argument(
+    takes(
+        parser,
         "--sort",
+        "how groups are sorted at first (default: lag)",
         choices=[order.value for order in SortOrder],
         default=SortOrder.LAG.value,
-        help="how groups are sorted at first (default: lag)",
     )
-    parser.add_argument(
-        "--once", action="store_true", help="look for one interval, print that, and end"
-    )
+    takes(parser, "--once", "look for one interval, print that, and end")
     parser.set_defaults(func=_run)
 
 

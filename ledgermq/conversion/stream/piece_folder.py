@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, StorageError, refused_as
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.files.file_names import is_of_others
 from ledgermq.store.files.small_file import create_file, write_all
@@ -93,7 +93,9 @@ class PieceFolder:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise _refused("not listed", self._root / folder, error) from error
+            raise StorageError.of(
+                "piece of a backup stream not listed", error, file=self._root / folder
+            ) from error
         return sorted(name for name in found if not is_of_others(name))
 
     def put(self, name: str, parts: Iterable[Bytes]) -> bool:
@@ -101,7 +103,7 @@ class PieceFolder:
         file ``.partial-…`` at most.
         """
         path = self._root / name
-        try:
+        with refused_as("piece of a backup stream not written", file=path):
             make_directories(path.parent, mode=0o700)
             if path.exists():
                 return False
@@ -118,8 +120,6 @@ class PieceFolder:
                 finally:
                     partial.unlink(missing_ok=True)
             sync_directory(path.parent)
-        except OSError as error:
-            raise _refused("not written", path, error) from error
         return was_put
 
     @contextmanager
@@ -131,13 +131,11 @@ class PieceFolder:
         except FileNotFoundError as error:
             raise missing_piece(str(path)) from error
         except OSError as error:
-            raise _refused("not read", path, error) from error
+            raise StorageError.of("piece of a backup stream not read", error, file=path) from error
 
     def delete(self, name: str) -> None:
-        try:
+        with refused_as("piece of a backup stream not deleted", file=self._root / name):
             (self._root / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise _refused("not deleted", self._root / name, error) from error
 
     def sweep(self, *, older_than_s: float = 0) -> None:
         """Delete what was left by who was killed while it put a piece.
@@ -172,12 +170,3 @@ def _named(partial: Path, path: Path) -> bool:
         # Who was faster by a hair has put the same content, for the name says what it is.
         partial.rename(path)
     return True
-
-
-def _refused(what: str, path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"piece of a backup stream {what}",
-        errno=error.errno,
-        file=str(path),
-        reason=error.strerror,
-    )

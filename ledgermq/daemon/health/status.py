@@ -23,7 +23,7 @@ from ledgermq.hosts.host_name import host_and_port
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.members.reports import DamageStatus, read_report
 from ledgermq.model.config.settings import ListenSection, Settings
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, refused_as
 from ledgermq.process.node_status import (
     Cursors,
     Health,
@@ -221,12 +221,8 @@ def _ports(listen: ListenSection) -> list[PortStatus]:
 
 
 def _disk(root: Path, page: CursorPage, used: int | None) -> DiskStatus:
-    try:
+    with refused_as("disk not measured", why="within", path=root):
         disk = shutil.disk_usage(root)
-    except OSError as error:
-        raise StorageError(
-            f"disk not measured: {error.strerror}", errno=error.errno, path=str(root)
-        ) from error
     return DiskStatus(
         path=str(root),
         state=page.read_space().state.name.lower(),

@@ -25,7 +25,7 @@ import ledgermq
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.model.config.amounts import size_text
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import LedgerError, StorageError
+from ledgermq.model.errors import LedgerError, StorageError, refused_as
 from ledgermq.process.child_process import process_title
 from ledgermq.process.node_status import roles_in_use
 from ledgermq.process.systemd.systemd_tools import BOOTED, run_tool
@@ -336,7 +336,7 @@ def log_file_of(pid: int) -> tuple[Path, str]:
         StorageError: it writes to none, or this account may not read it.
     """
     link = PROC / str(pid) / "fd" / str(_STDERR)
-    try:
+    with refused_as("the log cannot be read", why="within", path=link):
         # Through the process, so that a file is found that has been moved or removed meanwhile.
         with open(os.open(link, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             found = os.fstat(file.fileno())
@@ -345,10 +345,6 @@ def log_file_of(pid: int) -> tuple[Path, str]:
             file.seek(max(0, found.st_size - TAIL_BYTES))
             text = file.read(TAIL_BYTES).decode(errors="replace")
         path = link.readlink()
-    except OSError as error:
-        raise StorageError(
-            f"the log cannot be read: {error.strerror}", errno=error.errno, path=str(link)
-        ) from error
     if found.st_size > TAIL_BYTES:
         text = f"[the last {size_text(TAIL_BYTES)} of {size_text(found.st_size)}]\n{text}"
     return path, text

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import NamedTuple, Self
 
+from ledgermq.formats.ed25519 import PUBLIC_SIZE, SIGNATURE_SIZE, has_signed, signing_key
 from ledgermq.model.errors import ConfigError, CorruptLogError
 
 NOTE_SIZE_MAX = 64 * 1024
@@ -27,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9_./:-]+")
 
 _ED25519 = b"\1"
 _BEGIN = "PRIVATE+KEY+"
-_ED25519_SIZE, _SIGNED_SIZE, _ID_SIZE = 32, 64, 4
+_ID_SIZE = 4
 
 
 class NoteKey(NamedTuple):
@@ -68,12 +69,8 @@ class NoteSigner:
         Raises:
             ConfigError: the name cannot be one.
         """
-        # A node without receipts, and who has none to check, need not have the library.
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-        assert len(seed) == _ED25519_SIZE, len(seed)
         self._seed = seed
-        self._signing = Ed25519PrivateKey.from_private_bytes(seed)
+        self._signing = signing_key(seed)
         self.key = NoteKey(_checked_name(name), self._signing.public_key().public_bytes_raw())
 
     def as_text(self) -> str:
@@ -120,10 +117,6 @@ def note_text(note: str, keys: Iterable[NoteKey]) -> tuple[str, NoteKey]:
     Raises:
         CorruptLogError: it is no note, or none of them has.
     """
-    # A node without receipts need not have the library.
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
     known = {(key.name, key.id): key for key in keys}
     if len(note) > NOTE_SIZE_MAX:
         raise CorruptLogError("note is too long", size=len(note), limit=NOTE_SIZE_MAX)
@@ -141,13 +134,10 @@ def note_text(note: str, keys: Iterable[NoteKey]) -> tuple[str, NoteKey]:
             raise CorruptLogError("not a signed note: a line is no signature")
         others.append(f"{name}+{decoded[:_ID_SIZE].hex()}")
         key = known.get((name, decoded[:_ID_SIZE]))
-        if key is None or len(decoded) != _ID_SIZE + _SIGNED_SIZE:
+        if key is None or len(decoded) != _ID_SIZE + SIGNATURE_SIZE:
             continue
-        try:
-            public = Ed25519PublicKey.from_public_bytes(key.public)
-            public.verify(decoded[_ID_SIZE:], content.encode())
-        except (InvalidSignature, ValueError) as error:
-            raise CorruptLogError("signature of a note is wrong", key=key.as_text()) from error
+        if not has_signed(key.public, decoded[_ID_SIZE:], content.encode()):
+            raise CorruptLogError("signature of a note is wrong", key=key.as_text())
         return content, key
     raise CorruptLogError(
         "note is signed by none of the keys",
@@ -175,7 +165,7 @@ def _parts(line: str) -> tuple[str, bytes, bytes]:
     name, _, rest = line.partition("+")
     key_id, _, encoded = rest.partition("+")
     content = _decoded(encoded)
-    is_one = content is not None and content[:1] == _ED25519 and len(content) == 1 + _ED25519_SIZE
+    is_one = content is not None and content[:1] == _ED25519 and len(content) == 1 + PUBLIC_SIZE
     if content is None or not is_one or re.fullmatch("[0-9a-f]{8}", key_id) is None:
         raise ConfigError("not a key of receipts: NAME+ID+BASE64, of Ed25519")
     return _checked_name(name), bytes.fromhex(key_id), content[1:]

@@ -3,6 +3,11 @@
 gRPC's library serves a unix socket that only this process is to connect to; the door takes the
 connections of clients, ends their TLS, and passes bytes on. What it connects with has a name, by
 which a call's connection, and so its client's address, is found.
+
+Its certificate is the operator's, or one that the process makes for itself: clients in Java and Go
+speak TLS by default, and look at no certificate. So that they get in without any preparation, a
+port that takes both kinds has a certificate also where the settings name none: it says nothing
+about who answers, and keeps nobody out.
 """
 
 from __future__ import annotations
@@ -13,18 +18,88 @@ import logging
 import os
 import socket
 import ssl
+import tempfile
 from collections import Counter
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from cryptography.x509.oid import NameOID
 
 from ledgermq.formats.records.host_address import plain_address
 from ledgermq.gateway.transport.tls_channel import HANDSHAKE
 from ledgermq.hosts.address_share import share_of
 from ledgermq.ipc.counters import Counts, GrpcCounter
+from ledgermq.model.config.settings import GrpcSection, TlsMode
+from ledgermq.model.errors import ConfigError
 from ledgermq.process.one_loop import end_all
+from ledgermq.sessions.keys.tls_files import server_context
 from ledgermq.sessions.socket_watch import Strangers
+
+_DAYS = 3_650
+"""The process has another one at its next start."""
+
+
+def make_context(settings: GrpcSection) -> ssl.SSLContext | None:
+    """What connections need for TLS, read from the files now; None where nobody may speak it.
+
+    Raises:
+        ConfigError: a file cannot be read, or is not what it should be.
+    """
+    if settings.tls_mode is TlsMode.DISABLED:
+        return None
+    certificate, key = settings.tls_certificate_file, settings.tls_key_file
+    if certificate is not None and key is not None:
+        context = server_context(certificate, key, section="grpc")
+    else:
+        context = _own_context()
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def read_again(settings: GrpcSection, present: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """What connections need from now on; what they have at ``present`` if that cannot be read."""
+    if settings.tls_certificate_file is None:
+        return present
+    try:
+        return make_context(settings)
+    except ConfigError as error:
+        logger.warning("certificate for gRPC stays the one that was read before: %s", error)
+        return present
+
+
+def _own_context() -> ssl.SSLContext:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ledgermq")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=_DAYS))
+        .sign(key, SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    # The library reads files alone; they are gone when it has.
+    with tempfile.TemporaryDirectory(prefix="ledgermq-grpc-") as folder:
+        paths = Path(folder) / "node.pem", Path(folder) / "node.key"
+        for path, content in zip(paths, (made.public_bytes(Encoding.PEM), secret), strict=True):
+            path.write_bytes(content)
+        return server_context(*paths, section="grpc")
+
 
 logger = logging.getLogger(__name__)
 

@@ -21,11 +21,9 @@ from grpc import aio
 
 from ledgermq.client.core.questions import PERMIT_READ
 from ledgermq.gateway.rpc.callers import Callers, RpcCaller
-from ledgermq.gateway.rpc.client_settings import CONSUMERS, filled
 from ledgermq.gateway.rpc.clients import RpcClients
 from ledgermq.gateway.rpc.definition import RPCS, SERVICE, ClientType, RpcCode, make, message_class
-from ledgermq.gateway.rpc.door import Door
-from ledgermq.gateway.rpc.door_tls import make_context, read_again
+from ledgermq.gateway.rpc.door import Door, make_context, read_again
 from ledgermq.gateway.rpc.given_messages import AnswerBytes
 from ledgermq.gateway.rpc.leader import LeaderWatch
 from ledgermq.gateway.rpc.node_link import NodeLink
@@ -36,7 +34,7 @@ from ledgermq.gateway.rpc.routes import any_queue, endpoints_for, queues_of
 from ledgermq.gateway.rpc.sending import RpcSends
 from ledgermq.gateway.rpc.sent_messages import check_topic_name
 from ledgermq.gateway.rpc.statuses import RpcRefusedError, fine, status_of
-from ledgermq.gateway.rpc.telemetry import WRITE_S, Telemetry
+from ledgermq.gateway.rpc.telemetry import CONSUMERS, WRITE_S, Telemetry, filled
 from ledgermq.gateway.rpc.transaction_checks import TransactionChecks
 from ledgermq.gateway.transport.listening import open_listeners
 from ledgermq.hosts.host_name import host_and_port

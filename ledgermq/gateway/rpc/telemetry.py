@@ -1,8 +1,10 @@
 """Telemetry: the stream on which a gRPC client tells its settings, and is told what to do.
 
-Clients wait for the answer to their first settings before they send, some of them for ever. What a
-member that follows has to say it says itself; questions about transactions come from the leader, on
-a stream of the same kind that the follower opens for the client.
+Clients wait for the answer to their first settings before they send, some of them for ever, and
+some read fields without looking whether they are there: over what they told of themselves there
+stands what the node has them do. What a member that follows has to say it says itself; questions
+about transactions come from the leader, on a stream of the same kind that the follower opens for
+the client.
 """
 
 from __future__ import annotations
@@ -17,14 +19,65 @@ from grpc import aio
 
 from ledgermq.gateway.rpc.callers import Metadata, RpcCaller
 from ledgermq.gateway.rpc.clients import TOPICS_MAX, UNTOLD_MAX, RpcClient, RpcClients
-from ledgermq.gateway.rpc.definition import RpcCode, make, message_class
+from ledgermq.gateway.rpc.definition import ClientType, RpcCode, make, message_class
 from ledgermq.gateway.rpc.leader import LeaderWatch
 from ledgermq.gateway.rpc.reading import ReadingPlaces
 from ledgermq.gateway.rpc.relay import Relay
 from ledgermq.gateway.rpc.sent_messages import check_topic_name
-from ledgermq.gateway.rpc.statuses import RpcRefusedError, fine, status_of
+from ledgermq.gateway.rpc.statuses import RpcRefusedError, duration_of, fine, status_of
 from ledgermq.model.errors import LedgerError
 from ledgermq.process.one_loop import end_all
+
+SEND_ATTEMPTS = 3
+BACKOFF_FIRST_MS, BACKOFF_MAX_MS, BACKOFF_FACTOR = 10, 1_000, 2.0
+RECEIVE_BATCH = 32
+POLLING_MS = 20_000
+_S, _MIN, _H = 1_000, 60_000, 3_600_000
+RETRY_WAITS_MS = (
+    *(_S, 5 * _S, 10 * _S, 30 * _S),
+    *(minutes * _MIN for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+    *(_H, 2 * _H),
+)
+"""Those that RocketMQ's proxy tells."""
+
+CONSUMERS = (ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER)
+
+
+def filled(
+    told: Any, *, body_size_max: int, retry_times_max: int = 16, is_ordered: bool = False
+) -> Any:
+    """The settings that a client is to go by.
+
+    Args:
+        told: its own; not changed.
+        retry_times_max, is_ordered: of its group, if it consumes.
+    """
+    settings = make("Settings")
+    settings.CopyFrom(told)
+    if settings.HasField("subscription") or settings.client_type in CONSUMERS:
+        policy = settings.backoff_policy
+        policy.Clear()
+        policy.max_attempts = retry_times_max + 1
+        for wait_ms in RETRY_WAITS_MS:
+            policy.customized_backoff.next.add(**duration_of(wait_ms))
+        subscription = settings.subscription
+        subscription.fifo = is_ordered
+        subscription.receive_batch_size = RECEIVE_BATCH
+        subscription.long_polling_timeout.seconds = POLLING_MS // 1_000
+        subscription.long_polling_timeout.nanos = 0
+    else:
+        policy = settings.backoff_policy
+        policy.Clear()
+        policy.max_attempts = SEND_ATTEMPTS
+        backoff = policy.exponential_backoff
+        backoff.initial.nanos = BACKOFF_FIRST_MS * 1_000_000
+        backoff.max.seconds = BACKOFF_MAX_MS // 1_000
+        backoff.multiplier = BACKOFF_FACTOR
+        settings.publishing.max_body_size = body_size_max
+        settings.publishing.validate_message_type = True
+    settings.metric.on = False
+    return settings
+
 
 WRITE_S = 30.0
 """For so long a client may leave unread what it is told."""

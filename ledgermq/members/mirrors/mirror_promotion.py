@@ -54,7 +54,7 @@ from ledgermq.members.mirrors.mirror_report import MirrorReport, read_mirror_rep
 from ledgermq.members.mirrors.promotion_note import FILE, Promotion, read_promotion
 from ledgermq.members.mirrors.promotion_note import FILE as PROMOTED
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, refused_as
 from ledgermq.model.group_epoch import DRAWS, EPOCH_MAX, epoch_of, promoted_term
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.model.names.queue_name import QueueName
@@ -240,7 +240,7 @@ def carry_out_rejoin(settings: Settings, plan: Rejoin) -> None:
         StorageError: the operating system refused.
     """
     paths = StorePaths.of(settings)
-    try:
+    with refused_as("store not made a mirror's: run the same again", directory=paths.root):
         if not plan.is_begun:
             _set_aside(paths, plan)
             write_mirror_mark(settings, rejoining=plan.aside.name)
@@ -254,13 +254,6 @@ def carry_out_rejoin(settings: Settings, plan: Rejoin) -> None:
         shutil.rmtree(staging_folder(paths), ignore_errors=True)
         # The last snapshot may have been cut: nothing is deleted before there is another one.
         write_state_mark(paths.state_mark, 0)
-    except OSError as error:
-        raise StorageError(
-            "store not made a mirror's: run the same again",
-            errno=error.errno,
-            directory=str(paths.root),
-            reason=error.strerror,
-        ) from error
     write_mirror_mark(settings)
 
 

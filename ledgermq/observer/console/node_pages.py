@@ -604,9 +604,7 @@ def _files_of(folder: Path) -> list[Row]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StorageError(
-            f"folder not read: {error.strerror}", errno=error.errno, path=str(folder)
-        ) from error
+        raise StorageError.of("folder not read", error, why="within", path=folder) from error
     return [
         {
             "file": name,

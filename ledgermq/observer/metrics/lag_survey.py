@@ -375,11 +375,8 @@ class LagSurvey:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise StorageError(
-                "cannot list a topic's queues",
-                errno=error.errno,
-                file=str(self._queues / topic),
-                reason=error.strerror,
+            raise StorageError.of(
+                "cannot list a topic's queues", error, file=self._queues / topic
             ) from error
         return {int(name) for name in names if name.isdecimal()}
 

@@ -14,7 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError, StoreLockedError
+from ledgermq.model.errors import (
+    ConfigError,
+    CorruptLogError,
+    StoreLockedError,
+    refused_as,
+)
 from ledgermq.pipeline.archive.archive_store import (
     OWN_FOLDER,
     RunDocument,
@@ -43,14 +48,12 @@ class FolderStore:
 
     def documents(self) -> Iterator[RunDocument]:
         folder = self.root / OWN_FOLDER / "manifest"
-        try:
+        with refused_as("archive not read", file=folder):
             numbers = sorted(
                 int(path.stem)
                 for path in folder.glob("*.json")
                 if path.stem.isascii() and path.stem.isdigit()
             )
-        except OSError as error:
-            raise _refused("archive not read", error, folder) from error
         check_numbers(numbers, directory=str(folder))
         for number in numbers:
             path = folder / f"{number:08d}.json"
@@ -60,10 +63,8 @@ class FolderStore:
             yield RunDocument(number, document, str(path))
 
     def parquet_paths(self) -> list[str]:
-        try:
+        with refused_as("archive not read", file=self.root):
             found = [str(path.relative_to(self.root)) for path in self.root.rglob("*.parquet")]
-        except OSError as error:
-            raise _refused("archive not read", error, self.root) from error
         own = f"{OWN_FOLDER}{os.sep}"
         return sorted(path for path in found if not path.startswith(own))
 
@@ -81,10 +82,8 @@ class FolderStore:
         if root.is_dir() and not own.is_dir() and not _is_empty(root):
             raise ConfigError("not empty, and no archive", directory=str(root))
         _make(own / "manifest")
-        try:
+        with refused_as("archive not locked", file=own / "lock"):
             lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        except OSError as error:
-            raise _refused("archive not locked", error, own / "lock") from error
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -182,27 +181,17 @@ def _is_empty(root: Path) -> bool:
 
 
 def _make(folder: Path) -> None:
-    try:
+    with refused_as("folder not made", file=folder):
         make_directories(folder)
-    except OSError as error:
-        raise _refused("folder not made", error, folder) from error
     for parent in (folder.parent, folder.parent.parent):
         _sync(parent)
 
 
 def _sync(folder: Path) -> None:
-    try:
+    with refused_as("folder not synced", file=folder):
         sync_directory(folder)
-    except OSError as error:
-        raise _refused("folder not synced", error, folder) from error
 
 
 def _rename(source: Path, target: Path) -> None:
-    try:
+    with refused_as("file not renamed", file=target):
         source.rename(target)
-    except OSError as error:
-        raise _refused("file not renamed", error, target) from error
-
-
-def _refused(what: str, error: OSError, path: Path) -> StorageError:
-    return StorageError(what, errno=error.errno, file=str(path), reason=error.strerror)

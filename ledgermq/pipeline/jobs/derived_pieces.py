@@ -32,11 +32,10 @@ from ledgermq.formats.arrays import BATCH_UNIT, UNIT
 from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.formats.dledger_index import ITEM_SIZE, decode_index_item
 from ledgermq.formats.queue_unit import UNIT_SIZE
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import CorruptLogError, refused_as
 from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.pipeline.job_defaults import SPLIT_BYTES
 from ledgermq.store.files.descriptor_cache import DescriptorCache, write_fully
-from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.queues.dispatch_tables import DispatchTables, Portion, QueueBlock
 from ledgermq.store.queues.queue_files import QueueFiles
@@ -295,14 +294,12 @@ def append_queue(
         ordered = OrderedQueue(queue, files.all_units, files.log_end, files.gaps)
     finally:
         files.close()
-    try:
+    with refused_as("queue not put in place", writes=True, file=target):
         if target.exists():
             shutil.rmtree(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         (private / place).rename(target)
         shutil.rmtree(private)
-    except OSError as error:
-        raise storage_error("queue not put in place", error, file=str(target)) from error
     return ordered
 
 
@@ -397,10 +394,8 @@ class _QueueParts:
 
     def _write(self, name: QueueName, at: int, data: memoryview) -> None:
         folder = f"{self._root}/{os.fsdecode(name[0])}/{name[1]}"
-        try:
+        with refused_as("queue folder not made", writes=True, file=folder):
             Path(folder).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise storage_error("queue folder not made", error, file=folder) from error
         done = 0
         while done < len(data):
             start = (at + done) // self._file_size * self._file_size
@@ -424,11 +419,9 @@ def write_queue_part(
         StorageError: the operating system refused.
     """
     fd = files.descriptor(path, create=True)
-    try:
+    with refused_as("queue file not created", writes=True, file=path):
         if os.fstat(fd).st_size != file_size:
             os.ftruncate(fd, file_size)
-    except OSError as error:
-        raise storage_error("queue file not created", error, file=path) from error
     write_fully(fd, data, offset, path)
 
 
@@ -439,11 +432,9 @@ class _KeyPart:
         self._path = keys_path(task.staging, task.number)
         self._fresh = self._path.with_name(f"{uuid.uuid4().hex}.tmp")
         self._count = 0
-        try:
+        with refused_as("keys not kept", writes=True, file=self._fresh):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._fresh.open("xb")
-        except OSError as error:
-            raise storage_error("keys not kept", error, file=str(self._fresh)) from error
 
     def put(self, portion: Portion) -> tuple[int, int]:
         keys = portion.keys
@@ -451,19 +442,15 @@ class _KeyPart:
         rows["hash"] = keys.hashes
         rows["position"] = keys.positions[keys.rows]
         rows["time"] = keys.store_times[keys.rows]
-        try:
+        with refused_as("keys not kept", writes=True, file=self._fresh):
             self._file.write(rows.tobytes())
-        except OSError as error:
-            raise storage_error("keys not kept", error, file=str(self._fresh)) from error
         self._count += len(rows)
         return int(rows["position"][-1]), int(rows["time"][-1])
 
     def finish(self) -> int:
-        try:
+        with refused_as("keys not kept", writes=True, file=self._path):
             self._file.close()
             self._fresh.replace(self._path)
-        except OSError as error:
-            raise storage_error("keys not kept", error, file=str(self._path)) from error
         return self._count
 
     def discard(self) -> None:

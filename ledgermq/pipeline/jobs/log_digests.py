@@ -222,7 +222,7 @@ def _mapped(file: LogFile) -> memoryview:
         # Deleted since, for its age.
         return memoryview(b"")
     except OSError as error:
-        raise StorageError("log file not read", errno=error.errno, file=str(file.path)) from error
+        raise StorageError.of("log file not read", error, why="", file=file.path) from error
     try:
         return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:

@@ -25,7 +25,7 @@ from ledgermq.formats.index_file import ITEMS_DEFAULT, SLOTS_DEFAULT, IndexHeade
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.delay_levels import delay_levels_ms
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, refused_as
 from ledgermq.pipeline.jobs.derived_pieces import (
     KEY,
     BatchQueues,
@@ -50,7 +50,6 @@ from ledgermq.repair.install_derived import (
     write_staged,
 )
 from ledgermq.store.files.descriptor_cache import DescriptorCache
-from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.files.folders import delete_folder
 from ledgermq.store.index.index_files import IndexFiles, NewKeys, index_file_name
 from ledgermq.store.index.tag_items import has_tag_items
@@ -160,12 +159,8 @@ def _begin(staging: Path) -> None:
     if staging.is_dir() and any(staging.iterdir()) and read_staged(staging) is None:
         raise ConfigError("not empty, and not of an earlier run", directory=str(staging))
     delete_folder(staging)
-    try:
+    with refused_as("folder not made", file=staging):
         (staging / "consumequeue").mkdir(parents=True)
-    except OSError as error:
-        raise StorageError(
-            "folder not made", errno=error.errno, file=str(staging), reason=error.strerror
-        ) from error
     write_staged(staging, StagedDerived(complete=False))
 
 
@@ -328,12 +323,10 @@ def build_index_file(task: IndexFileTask) -> int:
         (name,) = files.file_names
     finally:
         files.close()
-    try:
+    with refused_as("index file not put in place", writes=True, file=task.name):
         (task.staging / "index").mkdir(exist_ok=True)
         (private / name).replace(task.staging / "index" / task.name)
         shutil.rmtree(private)
-    except OSError as error:
-        raise storage_error("index file not put in place", error, file=task.name) from error
     return count
 
 

@@ -24,7 +24,7 @@ from ledgermq.buckets.bucket_address import BucketPlace, is_address, parse_addre
 from ledgermq.conversion.stream.piece_bucket import PieceBucket, read_range
 from ledgermq.conversion.stream.piece_folder import PIECES_MANIFEST, PieceFolder, PiecePlace
 from ledgermq.formats.digest import content_digest
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, StorageError, refused_as
 from ledgermq.pipeline.pieces.piece_file import Ranges
 from ledgermq.store.files.disk_sync import make_directories
 from ledgermq.store.files.small_file import read_file, replace_file
@@ -138,11 +138,9 @@ class SealedFolder(PieceFolder):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        try:
+        with refused_as("sealed piece not written", file=self._folder / _LOCK):
             make_directories(self._folder, mode=0o700)
             lock = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise _refused("not written", self._folder / _LOCK, error) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -207,7 +205,7 @@ class _FileRanges:
         except FileNotFoundError as error:
             raise _missing(self.name) from error
         except OSError as error:
-            raise _refused("not read", path, error) from error
+            raise StorageError.of("sealed piece not read", error, file=path) from error
 
     def read(self, start: int, end: int) -> bytes:
         try:
@@ -216,7 +214,7 @@ class _FileRanges:
         except FileNotFoundError as error:
             raise _missing(self.name) from error
         except OSError as error:
-            raise _refused("not read", self._path, error) from error
+            raise StorageError.of("sealed piece not read", error, file=self._path) from error
 
 
 class _ObjectRanges:
@@ -246,12 +244,6 @@ def _missing(where: str) -> CorruptLogError:
 
 def _version(content: bytes) -> str:
     return content_digest(content).hex()
-
-
-def _refused(what: str, path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"sealed piece {what}", errno=error.errno, file=str(path), reason=error.strerror
-    )
 
 
 class PieceName(NamedTuple):

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ledgermq.conversion.stream.sealed_piece import key_id
-from ledgermq.model.errors import ConfigError, KeyMissingError, StorageError
+from ledgermq.model.errors import ConfigError, KeyMissingError, refused_as
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.store.files.small_file import read_file
 
@@ -99,12 +99,8 @@ def _keys_of(topic: str) -> list[bytes]:
     content = None if path is None else read_file(path)
     if path is None or content is None:
         return []
-    try:
+    with refused_as("key of a topic not read", file=path):
         mode = path.stat().st_mode
-    except OSError as error:
-        raise StorageError(
-            "key of a topic not read", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
     if mode & _OTHERS:
         raise ConfigError(
             "others can read the key of a topic: chmod 600", file=str(path), mode=oct(mode & 0o777)

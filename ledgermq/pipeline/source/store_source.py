@@ -246,9 +246,7 @@ def queues_in(root: Path, of_batches: frozenset[str]) -> list[Queue]:
         # A topic was deleted while we looked.
         return queues_in(root, of_batches)
     except OSError as error:
-        raise StorageError(
-            "queues not read", errno=error.errno, directory=str(root), reason=error.strerror
-        ) from error
+        raise StorageError.of("queues not read", error, directory=root) from error
     return sorted(found)
 
 

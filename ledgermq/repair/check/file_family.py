@@ -93,9 +93,7 @@ def size_of(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageError(
-            "file not looked at", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
+        raise StorageError.of("file not looked at", error, file=path) from error
 
 
 def read_padded(path: str, at: int, size: int) -> bytes:
@@ -149,9 +147,7 @@ def _names(directory: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StorageError(
-            "directory not read", errno=error.errno, file=str(directory), reason=error.strerror
-        ) from error
+        raise StorageError.of("directory not read", error, file=directory) from error
 
 
 def _usual_size(files: list[FoundFile]) -> int:

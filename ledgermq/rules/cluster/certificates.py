@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
+from ledgermq.formats.ed25519 import PUBLIC_SIZE, SIGNATURE_SIZE
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.clusters import CERTIFICATE_SIZE_MAX, CHAIN_LENGTH_MAX, NAME_LENGTH_MAX
 from ledgermq.rules.cluster.json_objects import (
@@ -21,12 +22,7 @@ from ledgermq.rules.cluster.json_objects import (
     text_of,
     to_json,
 )
-from ledgermq.rules.cluster.signatures import (
-    PUBLIC_SIZE,
-    SIGNATURE_SIZE,
-    SigningKey,
-    signed_content,
-)
+from ledgermq.rules.cluster.signatures import SigningKey, signed_content
 
 PURPOSE = b"ledgermq home certificate"
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ledgermq.formats.ed25519 import PUBLIC_SIZE
 from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.model.names.clusters import (
     CERTIFICATE_SIZE_MAX,
@@ -37,7 +38,6 @@ from ledgermq.rules.cluster.json_objects import (
     texts_of,
 )
 from ledgermq.rules.cluster.numbered_rows import KIND_SIZE_MAX, ROW_NAME_SIZE_MAX, RowKey
-from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
 
 CLUSTER_KEY = "cluster"
 DOCUMENT_KEY = "cluster_document"

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ledgermq.formats.ed25519 import SIGNATURE_SIZE
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.clusters import NAME_LENGTH_MAX
 from ledgermq.rules.cluster.json_objects import (
@@ -24,7 +25,7 @@ from ledgermq.rules.cluster.numbered_rows import (
     Row,
     RowKey,
 )
-from ledgermq.rules.cluster.signatures import SIGNATURE_SIZE, SigningKey, signed_content
+from ledgermq.rules.cluster.signatures import SigningKey, signed_content
 
 PURPOSE = b"ledgermq cluster document"
 DOCUMENT_SIZE_MAX = 2 * 1024 * 1024

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from ledgermq.formats.ed25519 import PUBLIC_SIZE
 from ledgermq.model.errors import BusyError, ConfigError
 from ledgermq.model.names.clusters import CLUSTER_GROUPS_MAX
 from ledgermq.rules.cluster.certificates import Certificate, certify
@@ -30,7 +31,7 @@ from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
 from ledgermq.rules.cluster.document_desk import DocumentRequest
 from ledgermq.rules.cluster.json_objects import Object
 from ledgermq.rules.cluster.numbered_rows import RowKey
-from ledgermq.rules.cluster.signatures import PUBLIC_SIZE, SigningKey
+from ledgermq.rules.cluster.signatures import SigningKey
 
 NOTES_PER_AGE = 4
 """A confirmation is noted when it is so much of the bound younger than the one of before: the next

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
+from ledgermq.formats.ed25519 import PUBLIC_SIZE
 from ledgermq.model.errors import ConfigError
 from ledgermq.model.names.clusters import NAME_LENGTH_MAX
 from ledgermq.rules.cluster.certificates import Chain
@@ -34,7 +35,6 @@ from ledgermq.rules.cluster.cluster_document import (
 )
 from ledgermq.rules.cluster.json_objects import Object, decoded, encoded, integer_of, text_of
 from ledgermq.rules.cluster.numbered_rows import NumberedRows, Point, RowKey
-from ledgermq.rules.cluster.signatures import PUBLIC_SIZE
 
 GROUP_KIND = "group"
 """Rows of the cluster's groups: ``{"nodes": [ADDRESS, …], "user": NAME}``."""

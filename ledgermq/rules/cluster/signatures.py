@@ -1,13 +1,8 @@
-"""Signatures of a cluster's root and of its homes: Ed25519 (RFC 8032), each with a purpose.
-
-Their library is imported where something is signed or checked: a group of no cluster does neither.
-"""
+"""Signatures of a cluster's root and of its homes: Ed25519, each with a purpose."""
 
 from __future__ import annotations
 
-PUBLIC_SIZE = 32
-SECRET_SIZE = 32
-SIGNATURE_SIZE = 64
+from ledgermq.formats.ed25519 import SIGNATURE_SIZE, has_signed, signing_key
 
 
 class SigningKey:
@@ -19,11 +14,7 @@ class SigningKey:
         Args:
             secret: ``SECRET_SIZE`` bytes that nobody can guess.
         """
-        # A node without clusters need not have the library.
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-        assert len(secret) == SECRET_SIZE, len(secret)
-        self._key = Ed25519PrivateKey.from_private_bytes(secret)
+        self._key = signing_key(secret)
         self.public = self._key.public_key().public_bytes_raw()
 
     def signed(self, purpose: bytes, content: bytes) -> bytes:
@@ -40,16 +31,5 @@ def signed_content(public: bytes, purpose: bytes, signed: bytes) -> bytes | None
 
     ``public`` and ``signed`` may be of any size: keys come from outside, too.
     """
-    # A node without clusters need not have the library.
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    if len(public) != PUBLIC_SIZE or len(signed) < SIGNATURE_SIZE:
-        return None
-    content = signed[SIGNATURE_SIZE:]
-    try:
-        key = Ed25519PublicKey.from_public_bytes(public)
-        key.verify(signed[:SIGNATURE_SIZE], purpose + b"\0" + content)
-    except (InvalidSignature, ValueError):
-        return None
-    return content
+    signature, content = signed[:SIGNATURE_SIZE], signed[SIGNATURE_SIZE:]
+    return content if has_signed(public, signature, purpose + b"\0" + content) else None

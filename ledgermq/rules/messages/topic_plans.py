@@ -28,8 +28,16 @@ from ledgermq.model.limits import (
 )
 from ledgermq.rules.cluster.cluster_table import ClusterTable
 from ledgermq.rules.cluster.topic_rows import ClusterTopic, SharePhase, TopicShare, topic_row
-from ledgermq.rules.tables.topics import READ_WRITE, Permission, Topic, TopicTable, check_topic_name
-from ledgermq.verbs.topics import MESSAGE_TYPES, PERMISSION_MAX, SYS_FLAG_MAX
+from ledgermq.rules.tables.topics import (
+    FLAGS,
+    NUMBERS,
+    READ_WRITE,
+    Permission,
+    Topic,
+    TopicTable,
+    check_topic_name,
+)
+from ledgermq.verbs.topics import MESSAGE_TYPES, PERMISSION_MAX, SYS_FLAG_MAX, TopicFields
 
 
 def plan_followed(
@@ -96,23 +104,6 @@ FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 QUEUES_DEFAULT = 8
 
 
-class TopicWish(NamedTuple):
-    """What the operator wants; ``None`` leaves a field as it is, or has its default."""
-
-    read_queues: int | None = None
-    write_queues: int | None = None
-    permission: int | None = None
-    is_ordered: bool | None = None
-    filter_type: str | None = None
-    sys_flag: int | None = None
-    deduplication_window_ms: int | None = None
-    keep_ms: int | None = None
-    keep_bytes: int | None = None
-    message_type: str | None = None
-    compact: bool | None = None
-    receipts: bool | None = None
-
-
 class UnreadQueue(NamedTuple):
     """A queue with messages that ``group`` has not consumed; it is empty when no group ever did."""
 
@@ -122,7 +113,7 @@ class UnreadQueue(NamedTuple):
 
 
 def plan_create(
-    table: TopicTable, name: str, wish: TopicWish, *, first_offsets: Mapping[int, int]
+    table: TopicTable, name: str, wish: TopicFields, *, first_offsets: Mapping[int, int]
 ) -> Topic:
     """A new topic; one that is there already and has all that is wished, or fewer queues, will do.
 
@@ -137,8 +128,9 @@ def plan_create(
     _check_name(table, name)
     existing = table.get(name)
     if existing is None:
-        reads = wish.read_queues or wish.write_queues or QUEUES_DEFAULT
-        created = _with_wish(Topic(name, reads, wish.write_queues or reads), wish)
+        reads, writes = _queues_of(wish)
+        reads = reads or writes or QUEUES_DEFAULT
+        created = _with_wish(Topic(name, reads, writes or reads), wish)
         _check_readable(created)
         return created.beginning_at(first_offsets) if first_offsets else created
     wanted = _with_wish(existing, wish)
@@ -161,7 +153,7 @@ def plan_create(
 def plan_alter(
     table: TopicTable,
     name: str,
-    wish: TopicWish,
+    wish: TopicFields,
     *,
     unread: Callable[[Sequence[int]], UnreadQueue | None],
     force: bool,
@@ -307,16 +299,25 @@ def _check_readable(topic: Topic) -> None:
         )
 
 
-def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
+def _queues_of(wish: TopicFields) -> tuple[int | None, int | None]:
+    """How many are for reading, and for writing; ``queues`` stands for both."""
+    return (
+        wish.queues if wish.read_queues is None else wish.read_queues,
+        wish.queues if wish.write_queues is None else wish.write_queues,
+    )
+
+
+def _with_wish(topic: Topic, wish: TopicFields) -> Topic:
     """``topic`` with what is wished.
 
     Raises:
         MessageIllegalError: a field is out of its range.
     """
+    reads, writes = _queues_of(wish)
     for field, number, low, limit in (
-        ("read_queues", wish.read_queues, 1, QUEUE_ID_MAX),
-        ("write_queues", wish.write_queues, 1, QUEUE_ID_MAX),
-        ("perm", wish.permission, 0, PERMISSION_MAX),
+        ("read_queues", reads, 1, QUEUE_ID_MAX),
+        ("write_queues", writes, 1, QUEUE_ID_MAX),
+        ("perm", wish.perm, 0, PERMISSION_MAX),
         ("sys_flag", wish.sys_flag, 0, SYS_FLAG_MAX),
         ("keep_ms", wish.keep_ms, 0, KEEP_MS_MAX),
         ("keep_bytes", wish.keep_bytes, 0, KEEP_BYTES_MAX),
@@ -364,19 +365,14 @@ def _with_wish(topic: Topic, wish: TopicWish) -> Topic:
             )
         if wish.filter_type != unknown.get("topicFilterType", FILTER_TYPES[0]):
             unknown["topicFilterType"] = wish.filter_type
-    permission = topic.permission if wish.permission is None else Permission(wish.permission)
+    said = {name: getattr(wish, name) for name in ("sys_flag", *NUMBERS, *FLAGS)}
     return replace(
-        topic if wish.read_queues is None else topic.shown_to(wish.read_queues),
-        write_queues=topic.write_queues if wish.write_queues is None else wish.write_queues,
-        permission=permission,
-        is_ordered=topic.is_ordered if wish.is_ordered is None else wish.is_ordered,
-        sys_flag=topic.sys_flag if wish.sys_flag is None else wish.sys_flag,
+        topic if reads is None else topic.shown_to(reads),
+        write_queues=topic.write_queues if writes is None else writes,
+        permission=topic.permission if wish.perm is None else Permission(wish.perm),
+        is_ordered=topic.is_ordered if wish.order is None else wish.order,
         unknown=unknown,
-        deduplication_window_ms=topic.deduplication_window_ms if window_ms is None else window_ms,
-        keep_ms=topic.keep_ms if wish.keep_ms is None else wish.keep_ms,
-        keep_bytes=topic.keep_bytes if wish.keep_bytes is None else wish.keep_bytes,
-        compact=topic.compact if wish.compact is None else wish.compact,
-        receipts=topic.receipts if wish.receipts is None else wish.receipts,
+        **{name: value for name, value in said.items() if value is not None},
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
-from typing import Self
+from typing import Any, Self
 
 from ledgermq.formats.batch_unit import OF_BATCHES, QUEUE_TYPE
 from ledgermq.formats.config_json import with_field_names
@@ -57,16 +57,21 @@ FILE = "topics.json"
 _QUEUES_DEFAULT = 16
 _FIRST_OFFSETS = "ledgermqFirstOffsets"
 _QUEUES_KEPT = "ledgermqQueuesKept"
-_WINDOW = "ledgermqDeduplicationWindowMs"
 _CLUSTER = "ledgermqCluster"
-_KEEP_MS = "ledgermqKeepMs"
-_KEEP_BYTES = "ledgermqKeepBytes"
-_COMPACT = "ledgermqCompact"
-_RECEIPTS = "ledgermqReceipts"
 """Names of fields in a topic; RocketMQ ignores them."""
 
+_INT_MAX = 0x7FFF_FFFF
+NUMBERS: Mapping[str, tuple[str, int]] = {
+    "deduplication_window_ms": ("ledgermqDeduplicationWindowMs", _INT_MAX),
+    "keep_ms": ("ledgermqKeepMs", KEEP_MS_MAX),
+    "keep_bytes": ("ledgermqKeepBytes", KEEP_BYTES_MAX),
+}
+FLAGS: Mapping[str, str] = {"compact": "ledgermqCompact", "receipts": "ledgermqReceipts"}
+"""What an operator says of a topic that RocketMQ does not know: names of fields, which it ignores,
+and most of numbers. 0 and false are not written."""
+
 _OWN = frozenset(
-    {*(_FIRST_OFFSETS, _QUEUES_KEPT, _WINDOW, _CLUSTER, _KEEP_MS, _KEEP_BYTES, _COMPACT), _RECEIPTS}
+    {_FIRST_OFFSETS, _QUEUES_KEPT, _CLUSTER, *FLAGS.values(), *(key for key, _ in NUMBERS.values())}
 )
 _READ = _OWN | {"readQueueNums", "writeQueueNums", "perm", "order", "topicSysFlag", "topicName"}
 _NAMES = _READ | {"topicFilterType"}
@@ -216,7 +221,7 @@ class Topic:
             raise ConfigError("topic is not a JSON object", file=FILE, topic=name)
         fields = with_field_names({str(key): item for key, item in value.items()}, _NAMES)
 
-        def integer(key: str, default: int, limit: int = 0x7FFF_FFFF) -> int:
+        def integer(key: str, default: int, limit: int = _INT_MAX) -> int:
             number = cast_integer(fields, key, default, file=FILE, owner=name)
             if not 0 <= number <= limit:
                 raise ConfigError("out of range", file=FILE, owner=name, key=key, value=number)
@@ -226,6 +231,13 @@ class Topic:
         cluster = fields.get(_CLUSTER, "")
         if not isinstance(cluster, str):
             raise ConfigError("not a text", file=FILE, owner=name, key=_CLUSTER)
+        own: dict[str, Any] = {
+            **{one: integer(key, 0, limit) for one, (key, limit) in NUMBERS.items()},
+            **{
+                one: cast_flag(fields, key, False, file=FILE, owner=name)
+                for one, key in FLAGS.items()
+            },
+        }
         return cls(
             name,
             integer("readQueueNums", _QUEUES_DEFAULT),
@@ -240,12 +252,8 @@ class Topic:
                 if queue.isdecimal()
             },
             integer(_QUEUES_KEPT, 0),
-            integer(_WINDOW, 0),
-            cluster,
-            integer(_KEEP_MS, 0, KEEP_MS_MAX),
-            integer(_KEEP_BYTES, 0, KEEP_BYTES_MAX),
-            cast_flag(fields, _COMPACT, False, file=FILE, owner=name),
-            cast_flag(fields, _RECEIPTS, False, file=FILE, owner=name),
+            cluster=cluster,
+            **own,
         )
 
     def to_fields(self) -> dict[str, object]:
@@ -262,16 +270,9 @@ class Topic:
         }
         if self.queues_kept:
             fields[_QUEUES_KEPT] = self.queues_kept
-        if self.deduplication_window_ms:
-            fields[_WINDOW] = self.deduplication_window_ms
-        if self.keep_ms:
-            fields[_KEEP_MS] = self.keep_ms
-        if self.keep_bytes:
-            fields[_KEEP_BYTES] = self.keep_bytes
-        if self.compact:
-            fields[_COMPACT] = True
-        if self.receipts:
-            fields[_RECEIPTS] = True
+        own = {key: getattr(self, name) for name, (key, _) in NUMBERS.items()}
+        own |= {key: getattr(self, name) for name, key in FLAGS.items()}
+        fields |= {key: value for key, value in own.items() if value}
         if self.cluster:
             fields[_CLUSTER] = self.cluster
         if self.first_offsets:

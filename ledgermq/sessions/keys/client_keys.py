@@ -103,6 +103,4 @@ def write_new_key(path: Path, text: str) -> None:
             "keys are not overwritten: move the file away first, or name another", file=str(path)
         ) from error
     except OSError as error:
-        raise StorageError(
-            "keys not written", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
+        raise StorageError.of("keys not written", error, file=path) from error

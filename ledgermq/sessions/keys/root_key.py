@@ -16,8 +16,8 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from ledgermq.formats.ed25519 import SECRET_SIZE
 from ledgermq.model.errors import ConfigError, StorageError
-from ledgermq.rules.cluster.signatures import SECRET_SIZE
 from ledgermq.sessions.keys.secret_file import write_secret_file
 
 ROOT_KEY_SIZE_MAX = 4_096
@@ -51,9 +51,7 @@ def read_root_key(path: Path) -> RootKey | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageError(
-            f"root key not read: {error.strerror}", errno=error.errno, file=str(path)
-        ) from error
+        raise StorageError.of("root key not read", error, why="within", file=path) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(
             "others can read or change the root key of the cluster: chmod 600, and begin anew if"

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from ledgermq.model.errors import ConfigError, StorageError
+from ledgermq.model.errors import ConfigError, refused_as
 from ledgermq.store.files.disk_sync import make_directories, sync_directory
 
 
@@ -22,7 +22,7 @@ def write_secret_file(path: Path, content: bytes, *, what: str, makes_folder: bo
         StorageError: the operating system refused.
     """
     fresh = path.with_name(f"{path.name}.new")
-    try:
+    with refused_as(f"{what} not written", why="within", file=path):
         check_folder(path.parent)
         if makes_folder:
             make_directories(path.parent, mode=0o700)
@@ -34,10 +34,6 @@ def write_secret_file(path: Path, content: bytes, *, what: str, makes_folder: bo
             os.fsync(file.fileno())
         fresh.replace(path)
         sync_directory(path.parent)
-    except OSError as error:
-        raise StorageError(
-            f"{what} not written: {error.strerror}", errno=error.errno, file=str(path)
-        ) from error
 
 
 def check_folder(folder: Path) -> None:

@@ -233,11 +233,8 @@ def read_user_keys(path: Path) -> tuple[bytes, ...]:
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
-        raise StorageError(
-            f"key not read: {error.strerror}",
-            errno=error.errno,
-            file=str(path),
-            setting=KEYS_SETTING,
+        raise StorageError.of(
+            "key not read", error, why="within", file=path, setting=KEYS_SETTING
         ) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(

@@ -359,9 +359,4 @@ def overwrite(folder: Path, file_size: int, position: int, data: bytes | memoryv
         finally:
             os.close(fd)
     except OSError as error:
-        raise StorageError(
-            "could not write over the log",
-            errno=error.errno,
-            file=str(path),
-            reason=error.strerror,
-        ) from error
+        raise StorageError.of("could not write over the log", error, file=path) from error

@@ -1,7 +1,8 @@
 """Checked documents: JSON files of our own with a CRC-32, so that a torn one is seen.
 
 A file is one line of JSON, UTF-8, and a second line with the CRC-32 of the first one in hexadecimal
-digits: an operator can read it, and a torn or edited one is found out.
+digits: an operator can read it, and a torn or edited one is found out. A manifest is one of a
+version that says of itself what it lists.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import zlib
 from pathlib import Path
 
-from ledgermq.model.errors import CorruptLogError
+from ledgermq.model.errors import ConfigError, CorruptLogError
 from ledgermq.store.files.small_file import read_file, replace_file
 
 
@@ -60,3 +61,29 @@ def encode_document(document: dict[str, object]) -> bytes:
 def checked(line: bytes) -> bytes:
     """The content of a file whose document is ``line``."""
     return b"%s\n%08x\n" % (line, zlib.crc32(line))
+
+
+def read_manifest_file(path: Path, *, version: int, lists: str, of: str) -> dict[str, object]:
+    """The manifest at ``path``.
+
+    Args:
+        version: the only one that is known here.
+        lists: the field that has what it lists.
+        of: what it is the manifest of, for the error.
+
+    Raises:
+        ConfigError: there is none, or of something else, or of another version.
+        CorruptLogError: it was changed, or cut off, on its way.
+        StorageError: it cannot be read.
+    """
+    document = read_document(path)
+    if document is None:
+        raise ConfigError("no such manifest", file=str(path))
+    if document.get("version") != version or not isinstance(document.get(lists), dict):
+        raise ConfigError(
+            f"not the manifest of {of}, or of another version",
+            file=str(path),
+            version=document.get("version"),
+            expected=version,
+        )
+    return document

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ledgermq.formats.config_json import Chosen, chosen, encode_document
-from ledgermq.store.files.disk_space import storage_error, with_reserve
+from ledgermq.model.errors import refused_as
+from ledgermq.store.files.disk_space import with_reserve
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.files.small_file import read_file
 
@@ -55,7 +56,7 @@ class ConfigFile:
             StorageError: the operating system refused; the file is as it was.
         """
         fresh = self.path.with_name(self.path.name + FRESH_SUFFIX)
-        try:
+        with refused_as("file not replaced", writes=True, file=self.path):
             make_directories(self.path.parent)
             # What an earlier attempt left may have other permissions.
             fresh.unlink(missing_ok=True)
@@ -63,8 +64,6 @@ class ConfigFile:
             self._keep_backup()
             fresh.rename(self.path)
             sync_directory(self.path.parent)
-        except OSError as error:
-            raise storage_error("file not replaced", error, file=str(self.path)) from error
 
     def _keep_backup(self) -> None:
         # A second name for the same content, put in place by a rename: no moment without a file.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ledgermq.model.config.amounts import FileSystem
-from ledgermq.model.errors import NO_SPACE, DiskFullError, StorageError
+from ledgermq.model.errors import NO_SPACE, DiskFullError, StorageError, refused_as
 
 BLOCK_SIZE = 512
 """Unit of ``st_blocks``, whatever the file system's own blocks are."""
@@ -42,10 +42,8 @@ def measure(path: Path) -> FileSystem:
     Raises:
         StorageError: the operating system refused.
     """
-    try:
+    with refused_as("disk not measured", writes=True, path=path):
         found = os.statvfs(path)
-    except OSError as error:
-        raise storage_error("disk not measured", error, path=str(path)) from error
     size = found.f_frsize
     return FileSystem(
         total=found.f_blocks * size,
@@ -76,7 +74,7 @@ def bytes_on_disk(*folders: Path) -> int:
 def storage_error(text: str, error: OSError, **details: object) -> StorageError:
     """What to raise for ``error``: a ``DiskFullError`` when it says that there is no space."""
     kind = DiskFullError if error.errno in NO_SPACE else StorageError
-    return kind(text, errno=error.errno, **details, reason=error.strerror)
+    return kind.of(text, error, why="apart", **details)
 
 
 def use_reserve(path: Path | None) -> None:
@@ -111,7 +109,7 @@ def fill_reserve(path: Path, size: int) -> None:
         DiskFullError: there is less; what was there stays.
         StorageError: the operating system refused.
     """
-    try:
+    with refused_as("reserve not filled", writes=True, file=path):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             have = os.fstat(fd).st_size
@@ -123,8 +121,6 @@ def fill_reserve(path: Path, size: int) -> None:
                 have += step
         finally:
             os.close(fd)
-    except OSError as error:
-        raise storage_error("reserve not filled", error, file=str(path)) from error
 
 
 def _free_some(size: int, keep: int) -> bool:

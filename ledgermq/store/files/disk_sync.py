@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from ledgermq.model.errors import refused_as
 from ledgermq.store.files.descriptor_cache import with_descriptors
-from ledgermq.store.files.disk_space import storage_error
 
 
 class SyncWatcher(Protocol):
@@ -104,10 +104,8 @@ def make_folder(directory: Path) -> None:
     Raises:
         DiskFullError, StorageError: the operating system refused.
     """
-    try:
+    with refused_as("folder not made", writes=True, file=directory):
         make_directories(directory)
-    except OSError as error:
-        raise storage_error("folder not made", error, file=str(directory)) from error
 
 
 def _tell(fd: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from ledgermq.store.files.disk_space import storage_error
+from ledgermq.model.errors import refused_as
 
 
 def delete_folder(folder: Path) -> None:
@@ -14,8 +14,6 @@ def delete_folder(folder: Path) -> None:
     Raises:
         StorageError: the operating system refused.
     """
-    try:
+    with refused_as("folder not deleted", writes=True, folder=folder):
         if folder.exists():
             shutil.rmtree(folder)
-    except OSError as error:
-        raise storage_error("folder not deleted", error, folder=str(folder)) from error

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import refused_as
 from ledgermq.model.events import Event
 from ledgermq.store.files.disk_sync import make_directories, sync_directory, sync_file
 from ledgermq.store.files.file_names import is_of_others, own_names
@@ -54,23 +54,17 @@ def keep_copy_aside(path: Path, aside: Path, *, reason: str) -> Path | None:
     Raises:
         StorageError: the operating system refused.
     """
-    try:
+    with refused_as("file not looked at", why="", file=path):
         if path.stat().st_nlink > 1:
             return None
-    except OSError as error:
-        raise StorageError("file not looked at", errno=error.errno, file=str(path)) from error
     return _kept(path, aside, lambda target: _link(path, target), reason)
 
 
 def _kept(path: Path, aside: Path, keep: Callable[[Path], object], reason: str) -> Path:
     target = _target(path, aside)
-    try:
+    with refused_as("file not kept aside", file=path):
         make_directories(aside)
         keep(target)
-    except OSError as error:
-        raise StorageError(
-            "file not kept aside", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
     logger.warning(
         "kept aside: %s: file=%s now=%s", reason, path, target, extra={"event": Event.KEPT_ASIDE}
     )
@@ -125,19 +119,12 @@ def settle_last_file(directory: Path, *, expected: int | None, aside: Path) -> P
         # A file without a byte was just being made: it is made again.
         return None
     target = _target(last, aside)
-    try:
+    with refused_as("log file of a wrong size not kept aside", file=last):
         make_directories(aside)
         _copy_beside(last, target)
         with last.open("r+b") as file:
             os.ftruncate(file.fileno(), expected)
             sync_file(file.fileno())
-    except OSError as error:
-        raise StorageError(
-            "log file of a wrong size not kept aside",
-            errno=error.errno,
-            file=str(last),
-            reason=error.strerror,
-        ) from error
     logger.warning(
         "kept aside: last file of the log has a wrong size, its whole records are taken over: "
         "file=%s size=%d expected=%d now=%s",

@@ -19,7 +19,7 @@ from ledgermq.formats.config_json import (
     Chosen,
     chosen,
 )
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, refused_as
 from ledgermq.store.files.config_file import ConfigFile
 from ledgermq.store.files.small_file import read_file
 
@@ -125,7 +125,5 @@ def _look(file: ConfigFile) -> _Side:
 
 
 def _written_ns(path: Path) -> int:
-    try:
+    with refused_as("file not looked at", why="", file=path):
         return path.stat().st_mtime_ns
-    except OSError as error:
-        raise StorageError("file not looked at", errno=error.errno, file=str(path)) from error

@@ -8,9 +8,9 @@ from io import FileIO
 from pathlib import Path
 
 from ledgermq.formats.config_json import DOCUMENT_SIZE_MAX
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import StorageError, refused_as
 from ledgermq.store.files.descriptor_cache import with_descriptors
-from ledgermq.store.files.disk_space import storage_error, with_reserve
+from ledgermq.store.files.disk_space import with_reserve
 from ledgermq.store.files.disk_sync import sync_directory, sync_file
 
 _AT_ONCE = os.O_CLOEXEC | os.O_NONBLOCK
@@ -30,9 +30,7 @@ def read_file(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageError(
-            "file not read", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
+        raise StorageError.of("file not read", error, file=path) from error
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -45,20 +43,12 @@ def replace_file(path: Path, content: bytes) -> None:
         StorageError: the operating system refused.
     """
     fresh = path.with_name(path.name + ".tmp")
-    try:
+    with refused_as("file not replaced", writes=True, file=path):
         with_reserve(lambda: _write_fresh(fresh, content))
-    except OSError as error:
-        raise storage_error("file not replaced", error, file=str(path)) from error
-    try:
+    with refused_as("file not replaced", writes=True, file=path):
         with_reserve(lambda: fresh.rename(path))
-    except OSError as error:
-        raise storage_error("file not replaced", error, file=str(path)) from error
-    try:
+    with refused_as("file not replaced", file=path):
         sync_directory(path.parent)
-    except OSError as error:
-        raise StorageError(
-            "file not replaced", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
 
 
 def create_file(path: Path) -> FileIO:

@@ -34,7 +34,12 @@ from ledgermq.formats.index_file import (
     put_header,
 )
 from ledgermq.formats.kernels.kernel import link_keys, set_slots
-from ledgermq.model.errors import ConfigError, CorruptLogError, DiskFullError, StorageError
+from ledgermq.model.errors import (
+    ConfigError,
+    CorruptLogError,
+    DiskFullError,
+    refused_as,
+)
 from ledgermq.store.files.descriptor_cache import write_fully
 from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.files.disk_sync import make_folder
@@ -323,12 +328,8 @@ class IndexFiles:
         if newest and self._file is not None:
             self._file.close()
             self._file = None
-        try:
+        with refused_as("index file not removed", why="", file=path):
             path.unlink()
-        except OSError as error:
-            raise StorageError(
-                "index file not removed", errno=error.errno, file=str(path)
-            ) from error
         del self._names[number]
         self.dirty_files.discard(str(path))
         self.dirty_directories.add(str(self.root))
@@ -345,13 +346,9 @@ class _OpenFile:
     def __init__(self, path: Path, layout: IndexLayout) -> None:
         self.path = path
         self.layout = layout
-        try:
+        with refused_as("index file not opened", why="", file=path):
             self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             self._map = mmap.mmap(self.fd, layout.file_size)
-        except OSError as error:
-            raise StorageError(
-                "index file not opened", errno=error.errno, file=str(path)
-            ) from error
         self._has_blocks = False
         self._page = memoryview(self._map)
         self.slots = self._page[HEADER_SIZE : layout.item_at(0)]

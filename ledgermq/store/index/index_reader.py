@@ -187,9 +187,7 @@ def _listed(directory: Path) -> list[Path]:
     try:
         return [directory / name for name in own_names(directory, is_index_name)]
     except OSError as error:
-        raise StorageError(
-            "index not read", errno=error.errno, directory=str(directory), reason=error.strerror
-        ) from error
+        raise StorageError.of("index not read", error, directory=directory) from error
 
 
 def _map(path: Path) -> memoryview:
@@ -202,9 +200,7 @@ def _map(path: Path) -> memoryview:
     except FileNotFoundError:
         return memoryview(b"")
     except OSError as error:
-        raise StorageError(
-            "index file not mapped", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
+        raise StorageError.of("index file not mapped", error, file=path) from error
 
 
 def _layout_of(files: list[tuple[Path, memoryview]]) -> IndexLayout | None:

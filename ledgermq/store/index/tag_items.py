@@ -189,6 +189,4 @@ class _Messages:
         except (FileNotFoundError, CorruptLogError):
             return None
         except OSError as error:
-            raise StorageError(
-                "log file not read", errno=error.errno, file=str(path), reason=error.strerror
-            ) from error
+            raise StorageError.of("log file not read", error, file=path) from error

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.dledger_entry import CHAIN_CRC_AT, HEADER_SIZE
 from ledgermq.formats.dledger_index import FILE_SIZE, ITEM_SIZE
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, StorageError, refused_as
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.files.descriptor_cache import with_descriptors
 from ledgermq.store.files.file_names import file_name, own_names, starts_in
@@ -389,13 +389,9 @@ def first_entry_position(data: Path, start: int) -> Position:
         # As mostly: it begins with an entry, or holds none.
         return Position(start)
     index = data.parent / "index"
-    try:
+    with refused_as("log not looked at", file=path):
         file_size = path.stat().st_size
         index_file_size = file_size_in(index, FILE_SIZE)
-    except OSError as error:
-        raise StorageError(
-            "log not looked at", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
     # One that was just made may have no size yet.
     files = EntryFiles(data, index, file_size=file_size, index_file_size=index_file_size)
     try:

@@ -11,7 +11,7 @@ import errno
 import os
 from pathlib import Path
 
-from ledgermq.model.errors import StorageError
+from ledgermq.model.errors import refused_as
 
 _FIRST_STEP = 4_096
 ZEROS_STEP = 1 << 20
@@ -29,13 +29,8 @@ def first_entry_offset(path: Path) -> int:
     Raises:
         StorageError: the file cannot be read.
     """
-    try:
-        with path.open("rb", buffering=0) as file:
-            found = _first_byte(file.fileno())
-    except OSError as error:
-        raise StorageError(
-            "log file not read", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
+    with refused_as("log file not read", file=path), path.open("rb", buffering=0) as file:
+        found = _first_byte(file.fileno())
     return 0 if found is None else max(0, found - _MAGIC_ZEROS)
 
 

@@ -13,7 +13,7 @@ from ledgermq.formats.arrays import BATCH_UNIT, I64, UNIT, Units
 from ledgermq.formats.batch_unit import BASE_END, BATCH_FOLDER, BATCH_TAGS
 from ledgermq.formats.records.inner_batch import numbers_of
 from ledgermq.formats.records.message import Message
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, refused_as
 from ledgermq.store.queues import dispatch_checkpoint
 from ledgermq.store.queues.derived_files import own_path
 from ledgermq.store.queues.queue_reader import QueueReader, StoreTimeOf
@@ -50,11 +50,9 @@ def recount_of(root: Path, message_at: MessageAt) -> Recount | None:
     Raises:
         StorageError: the folders cannot be read.
     """
-    try:
+    with refused_as("folder not listed", why="", folder=root):
         if not any(root.glob("dledger-*")):
             return None
-    except OSError as error:
-        raise StorageError("folder not listed", errno=error.errno, folder=str(root)) from error
     saved = dispatch_checkpoint.read(own_path(root))
 
     def messages_at(position: int, size: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ledgermq.formats.batch_unit import BATCH_FOLDER, OF_BATCHES, QUEUE_TYPE
 from ledgermq.formats.config_json import decode_document
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, refused_as
 from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.store.files.file_names import queue_files
 from ledgermq.store.files.small_file import read_file
@@ -24,12 +24,8 @@ def batch_topics(root: Path) -> frozenset[str]:
     Raises:
         StorageError: a file or a folder cannot be read.
     """
-    try:
+    with refused_as("queues of batches not listed", why="", directory=root):
         found = {path.parent.parent.name for path in queue_files(root / BATCH_FOLDER)}
-    except OSError as error:
-        raise StorageError(
-            "queues of batches not listed", errno=error.errno, directory=str(root)
-        ) from error
     for name in ("topics.json", "topics.json.bak"):
         content = read_file(root / "config" / name)
         # Tables are large, and mostly there is none.

@@ -18,7 +18,13 @@ from ledgermq.formats.kernels.kernel import ScanStatus
 from ledgermq.formats.queue_unit import UNIT_SIZE
 from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.delay_levels import delay_levels_ms
-from ledgermq.model.errors import CorruptLogError, DamagedLogError, DiskFullError, StorageError
+from ledgermq.model.errors import (
+    CorruptLogError,
+    DamagedLogError,
+    DiskFullError,
+    StorageError,
+    refused_as,
+)
 from ledgermq.model.ids import Position
 from ledgermq.model.names.stored_name import is_file_name
 from ledgermq.store.files.disk_sync import make_folder, sync_content, sync_directory
@@ -418,12 +424,8 @@ def _for_all(
 
 
 def _sync_folder(path: str) -> None:
-    try:
+    with refused_as("folder not synced", file=path):
         sync_directory(Path(path))
-    except OSError as error:
-        raise StorageError(
-            "folder not synced", errno=error.errno, file=path, reason=error.strerror
-        ) from error
 
 
 def _sync_file(path: str) -> None:
@@ -433,15 +435,11 @@ def _sync_file(path: str) -> None:
         # Taken away since, as too old or as cut off.
         return
     except OSError as error:
-        raise StorageError(
-            "file not synced", errno=error.errno, file=path, reason=error.strerror
-        ) from error
+        raise StorageError.of("file not synced", error, file=path) from error
     try:
         sync_content(fd)
     except OSError as error:
-        raise StorageError(
-            "file not synced", errno=error.errno, file=path, reason=error.strerror
-        ) from error
+        raise StorageError.of("file not synced", error, file=path) from error
     finally:
         os.close(fd)
 

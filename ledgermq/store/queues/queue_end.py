@@ -222,7 +222,7 @@ def _used_by_bisection(
         finally:
             os.close(fd)
     except OSError as error:
-        raise StorageError("queue file not read", errno=error.errno, file=path) from error
+        raise StorageError.of("queue file not read", error, why="", file=path) from error
     return used, last
 
 
@@ -272,7 +272,7 @@ def read_units(path: str, first: int, count: int, unit: np.dtype[np.void] = UNIT
         with open(path, "rb", buffering=0) as file:
             data = os.pread(file.fileno(), count * unit.itemsize, first * unit.itemsize)
     except OSError as error:
-        raise StorageError("queue file not read", errno=error.errno, file=path) from error
+        raise StorageError.of("queue file not read", error, why="", file=path) from error
     return np.frombuffer(data, unit)
 
 

@@ -26,7 +26,7 @@ from ledgermq.formats.batch_unit import (
     Numbers,
 )
 from ledgermq.formats.queue_unit import UNIT_SIZE
-from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
+from ledgermq.model.errors import ConfigError, CorruptLogError, refused_as
 from ledgermq.store.files.descriptor_cache import DescriptorCache, descriptors_allowed, write_fully
 from ledgermq.store.files.disk_space import storage_error
 from ledgermq.store.files.file_names import (
@@ -570,10 +570,8 @@ class QueueFiles:
         self._descriptors.forget(path)
         self.dirty_files.discard(path)
         self.dirty_directories.add(queue.directory)
-        try:
+        with refused_as("queue file not removed", why="", file=path):
             Path(path).unlink()
-        except OSError as error:
-            raise StorageError("queue file not removed", errno=error.errno, file=path) from error
 
 
 def _consecutive(offsets: Offsets) -> bool:

@@ -264,8 +264,8 @@ class QueueReader:
                 # Retention was faster.
                 continue
             except OSError as error:
-                raise StorageError(
-                    "queue file not looked at", errno=error.errno, file=str(path)
+                raise StorageError.of(
+                    "queue file not looked at", error, why="", file=path
                 ) from error
             if changed >= timestamp:
                 return start // self._unit_size

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, refused_as
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.files.checked_document import read_document, write_document
 from ledgermq.store.files.disk_sync import sync_directory
@@ -135,10 +135,6 @@ def remove_damage(path: Path) -> None:
     Raises:
         StorageError: the operating system refused.
     """
-    try:
+    with refused_as("mark not removed", file=path):
         path.unlink(missing_ok=True)
         sync_directory(path.parent)
-    except OSError as error:
-        raise StorageError(
-            "mark not removed", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error

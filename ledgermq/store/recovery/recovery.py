@@ -32,7 +32,7 @@ from ledgermq.formats.arrays import ENTRY_ITEM
 from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
 from ledgermq.formats.records.record_fault import RecordFault
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, StorageError, refused_as
 from ledgermq.model.ids import NO_INDEX, Index, Position, Term
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.disk_sync import sync_content, sync_directory
@@ -268,18 +268,13 @@ def _write_again(directory: Path, file_size: int, begin: int, end: int) -> None:
     for start in range(begin - begin % file_size, end, file_size):
         path = directory / file_name(start)
         at, last = max(begin - start, 0), min(end - start, file_size)
-        try:
-            with path.open("r+b", buffering=0) as file:
-                while at < last:
-                    size = min(last - at, _COPY_STEP)
-                    at += os.pwrite(file.fileno(), os.pread(file.fileno(), size, at), at)
-        except OSError as error:
-            raise StorageError(
-                "recovered log not written",
-                errno=error.errno,
-                file=str(path),
-                reason=error.strerror,
-            ) from error
+        with (
+            refused_as("recovered log not written", file=path),
+            path.open("r+b", buffering=0) as file,
+        ):
+            while at < last:
+                size = min(last - at, _COPY_STEP)
+                at += os.pwrite(file.fileno(), os.pread(file.fileno(), size, at), at)
 
 
 def _sync(directory: Path, file_size: int, begin: int) -> None:
@@ -293,9 +288,7 @@ def _sync(directory: Path, file_size: int, begin: int) -> None:
                     sync_content(file.fileno())
         sync_directory(directory)
     except OSError as error:
-        raise StorageError(
-            "recovered log not durable", errno=error.errno, file=str(path), reason=error.strerror
-        ) from error
+        raise StorageError.of("recovered log not durable", error, file=path) from error
 
 
 def _dropped(files: LogFiles, position: int) -> int:

@@ -27,7 +27,7 @@ from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.kernels.kernel import verify_span
 from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.formats.store_markers import BLANK_SIZE
-from ledgermq.model.errors import CorruptLogError, StorageError
+from ledgermq.model.errors import CorruptLogError, StorageError, refused_as
 from ledgermq.model.ids import Index, Position, Term
 from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.disk_sync import sync_content, sync_directory, sync_file
@@ -77,14 +77,12 @@ class StagedLog:
         """
         assert begin % self.file_size == 0, (begin, self.file_size)
         self._end = None
-        try:
+        with refused_as("folder for shipped files not made", file=self.folder):
             if self.folder.exists():
                 shutil.rmtree(self.folder)
             for name in ("data", "index"):
                 (self.folder / name).mkdir(parents=True)
             sync_directory(self.folder.parent)
-        except OSError as error:
-            raise _storage_error("folder for shipped files not made", self.folder, error) from error
         self._keep(LogEnd(begin, Index(first - 1), Term(0), 0))
 
     def part_size(self) -> int:
@@ -98,7 +96,7 @@ class StagedLog:
         except FileNotFoundError:
             return 0
         except OSError as error:
-            raise _storage_error("shipped file not looked at", self._part(), error) from error
+            raise StorageError.of("shipped file not looked at", error, file=self._part()) from error
 
     def write(self, offset: int, data: memoryview | bytes) -> None:
         """Put ``data`` at ``offset`` of the next file; not durable before ``finish_file``.
@@ -106,7 +104,7 @@ class StagedLog:
         Raises:
             StorageError: the operating system refused.
         """
-        try:
+        with refused_as("shipped file not written", file=self._part()):
             fd = os.open(self._part(), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 done = 0
@@ -116,8 +114,6 @@ class StagedLog:
                     sync_content(fd)
             finally:
                 os.close(fd)
-        except OSError as error:
-            raise _storage_error("shipped file not written", self._part(), error) from error
 
     def discard_part(self) -> None:
         """Begin the next file anew.
@@ -125,10 +121,8 @@ class StagedLog:
         Raises:
             StorageError: the operating system refused.
         """
-        try:
+        with refused_as("shipped file not removed", file=self._part()):
             self._part().unlink(missing_ok=True)
-        except OSError as error:
-            raise _storage_error("shipped file not removed", self._part(), error) from error
 
     def digest(self, size: int) -> bytes:
         """BLAKE2b of the first ``size`` bytes of the next file.
@@ -150,7 +144,7 @@ class StagedLog:
         before = self._end
         assert before is not None
         part = self._part()
-        try:
+        with refused_as("shipped file not kept", file=part):
             with part.open("r+b") as file:
                 # Twice: what an earlier attempt has left behind ``size`` becomes zeros by it.
                 file.truncate(size)
@@ -165,8 +159,6 @@ class StagedLog:
             part.rename(self.folder / "data" / file_name(before.position))
             for folder in (self.folder / "data", self.folder):
                 sync_directory(folder)
-        except OSError as error:
-            raise _storage_error("shipped file not kept", part, error) from error
         self._keep(end)
         return end
 
@@ -264,24 +256,17 @@ def file_digest(path: Path, size: int) -> bytes:
         StorageError: they cannot be read; ``errno`` is ENOENT when there is no such file.
     """
     digest = hashlib.blake2b(digest_size=DIGEST_SIZE)
-    try:
-        with path.open("rb", buffering=0) as file:
-            at = 0
-            while at < size:
-                part = os.pread(file.fileno(), min(_READ_STEP, size - at), at)
-                if not part:
-                    raise StorageError("file ends too early", file=str(path), offset=at, size=size)
-                digest.update(part)
-                at += len(part)
-    except OSError as error:
-        raise _storage_error("file not read", path, error) from error
+    with refused_as("file not read", file=path), path.open("rb", buffering=0) as file:
+        at = 0
+        while at < size:
+            part = os.pread(file.fileno(), min(_READ_STEP, size - at), at)
+            if not part:
+                raise StorageError("file ends too early", file=str(path), offset=at, size=size)
+            digest.update(part)
+            at += len(part)
     return digest.digest()
 
 
 def slice_digest(data: memoryview | bytes) -> bytes:
     """BLAKE2b of ``data``."""
     return content_digest(data)
-
-
-def _storage_error(text: str, path: Path, error: OSError) -> StorageError:
-    return StorageError(text, errno=error.errno, file=str(path), reason=error.strerror)

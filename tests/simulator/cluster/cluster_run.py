@@ -14,6 +14,7 @@ from functools import partial
 from random import Random
 
 from ledgermq.formats.digest import content_digest
+from ledgermq.formats.ed25519 import SECRET_SIZE
 from ledgermq.model.errors import LedgerError
 from ledgermq.rules.cluster.certificates import Certificate, certify
 from ledgermq.rules.cluster.cluster_commands import (
@@ -28,7 +29,7 @@ from ledgermq.rules.cluster.cluster_table import GROUP_KIND, ClusterTable
 from ledgermq.rules.cluster.document_asker import HOLD_MS
 from ledgermq.rules.cluster.json_objects import Object, to_json
 from ledgermq.rules.cluster.numbered_rows import Point, RowKey
-from ledgermq.rules.cluster.signatures import SECRET_SIZE, SigningKey
+from ledgermq.rules.cluster.signatures import SigningKey
 from ledgermq.rules.cluster.topic_rows import (
     TOPIC_KIND,
     SharePhase,

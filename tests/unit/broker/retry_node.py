@@ -10,20 +10,13 @@ from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import Call, CheckTopic, anybody
 from ledgermq.broker.consumers.dead_letter_calls import DeadLetterCalls
 from ledgermq.broker.consumers.retry_topics import RetryCalls
-from ledgermq.broker.deliveries.moves import Moves
-from ledgermq.broker.reading.known_topics import KnownTopics
-from ledgermq.broker.service import Mailbox
-from ledgermq.broker.state.broker_tables import BrokerTables
-from ledgermq.broker.state.state_log import StateLog
-from ledgermq.ipc.counters import no_counts
-from ledgermq.model.config.settings import Settings, StoreSection
 from ledgermq.model.errors import LedgerError
 from ledgermq.process.clock import MACHINE_CLOCK
 from ledgermq.rules.tables.topics import Topic
-from ledgermq.wire.session import LEADER, Standing
 from tests.unit.broker.answers import answers
 from tests.unit.broker.applied import apply_all
-from tests.unit.broker.memory_log import MemoryLog, root_of
+from tests.unit.broker.memory_log import MemoryLog
+from tests.unit.broker.state_node import StateNode
 
 
 class RetryLog(MemoryLog):
@@ -42,37 +35,33 @@ class RetryLog(MemoryLog):
         return True
 
 
-class RetryNode:
+class RetryNode(StateNode):
     """It leads ``term`` from the moment it is made; ``answers`` are the outcomes by request id."""
 
     def __init__(self, directory: Path, log: RetryLog, term: int, *topics: Topic) -> None:
-        settings = Settings(store=StoreSection(path_root_dir=root_of(directory)))
-        self.log = log
-        self.now_ms = 0
-        self.tables = BrokerTables(directory / "config", settings)
+        super().__init__(directory, log)
         for topic in topics:
             self.tables.topics.put(topic, 0)
-        stand_in: Any = log
-        known = KnownTopics(stand_in, self.tables)
-        self.mailbox, counts = Mailbox(), no_counts()
-        self.state = StateLog(settings, stand_in, self.tables, stand_in, mailbox=self.mailbox)
-        self.moves = Moves(stand_in, self.tables, self.state, counts)
         self.retries = RetryCalls(
-            known,
+            self.known,
             self.state,
             log.record_at,
-            settings,
+            self.settings,
             mailbox=self.mailbox,
             clock=MACHINE_CLOCK,
-            counts=counts,
+            counts=self.counts,
         )
         self.letters = DeadLetterCalls(
-            known, self.state, self.moves, settings, mailbox=self.mailbox, counts=counts
+            self.known,
+            self.state,
+            self.moves,
+            self.settings,
+            mailbox=self.mailbox,
+            counts=self.counts,
         )
         self.answers: dict[int, Mapping[str, Any] | LedgerError] = {}
         self.check_topic: CheckTopic = anybody
-        apply_all(self.state)
-        self.state.lead(Standing(LEADER, term, "n0"))
+        self.lead(term)
 
     def call(self, number: int, verb: str, **arguments: object) -> None:
         """Ask; the answer comes with ``turn`` when it is not there at once."""

@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import Call
-from ledgermq.broker.cluster.drain_calls import TOPICS_SHOWN_MAX, DrainCalls, Unfinished
+from ledgermq.broker.cluster.cluster_calls import TOPICS_SHOWN_MAX, DrainCalls, Unfinished
 from ledgermq.model.errors import ConfigError
 from ledgermq.rules.cluster.cluster_plans import plan_group
 from ledgermq.rules.cluster.topic_rows import plan_topic_over, topic_row

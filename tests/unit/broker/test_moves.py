@@ -8,21 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.broker.deliveries.moves import NOBODY, Moves
-from ledgermq.broker.service import Mailbox
-from ledgermq.broker.state.broker_tables import BrokerTables
-from ledgermq.broker.state.state_log import PROPOSAL_MS, RETRY_MS, StateLog
+from ledgermq.broker.deliveries.moves import NOBODY
+from ledgermq.broker.state.state_log import PROPOSAL_MS, RETRY_MS
 from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.formats.records.message import Message, decode_message, encode_message
 from ledgermq.formats.records.properties import encode_properties
-from ledgermq.ipc.counters import no_counts
-from ledgermq.model.config.settings import Settings, StoreSection
 from ledgermq.model.errors import LedgerError, NotLeaderError, OutcomeUnknownError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.rules.tables.moves import GROUP_RECORDS_MAX, Moved
-from ledgermq.wire.session import FOLLOWER, LEADER, Standing
+from ledgermq.wire.session import FOLLOWER, Standing
 from tests.unit.broker.applied import apply_all
-from tests.unit.broker.memory_log import MemoryLog, proposal_of, root_of
+from tests.unit.broker.memory_log import MemoryLog, proposal_of
+from tests.unit.broker.state_node import StateNode
 
 SOURCE = QueueName("source", 0)
 OTHER = QueueName("source", 1)
@@ -46,7 +43,7 @@ def moved_record(queue: QueueName, offset: int, record: memoryview) -> Sequence[
     return [encode_message(whole), encode_message(note)]
 
 
-class Node:
+class Node(StateNode):
     """The broker of one node over a log that outlives it; it moves two queues to their ends.
 
     Commands have no sums of what becomes of the queues ``without_sums``.
@@ -56,18 +53,11 @@ class Node:
         self, directory: Path, log: MemoryLog, term: int, *without_sums: QueueName
     ) -> None:
         self.without_sums = without_sums
-        settings = Settings(store=StoreSection(path_root_dir=root_of(directory)))
-        self.log = log
-        self.now_ms = 0
-        tables = BrokerTables(directory / "config", settings)
-        self.mailbox = Mailbox()
-        self.state = StateLog(settings, log, tables, log, mailbox=self.mailbox)  # type: ignore[arg-type]
-        self.moves = Moves(log, tables, self.state, no_counts())  # type: ignore[arg-type]
+        super().__init__(directory, log)
         self.moves.register("source", moved_record)
         self.asked: set[QueueName] = set()
         self.refusals: list[LedgerError] = []
-        apply_all(self.state)
-        self.state.lead(Standing(LEADER, term, "n0"))
+        self.lead(term)
 
     def turn(self) -> list[Reply]:
         apply_all(self.state)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgermq.broker.deliveries.delay_service import DelayService
-from ledgermq.broker.deliveries.moves import Moves
 from ledgermq.broker.deliveries.timer_records import parse_timers
 from ledgermq.broker.deliveries.timer_service import TimerService
 from ledgermq.broker.reading.poison_messages import PoisonMessages
-from ledgermq.broker.service import Mailbox
-from ledgermq.broker.state.broker_tables import BrokerTables
-from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.transactions.transaction_service import HalfReader
 from ledgermq.formats.records.delayed_message import delivered
 from ledgermq.formats.records.message import Message, decode_message, encode_message
@@ -32,8 +27,7 @@ from ledgermq.formats.records.properties import (
     TRANSACTION_ID,
     UNIQ_KEY,
 )
-from ledgermq.ipc.counters import BrokerCounter, no_counts
-from ledgermq.model.config.settings import Settings, StoreSection
+from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.model.errors import BusyError, DamagedLogError, MessageIllegalError, NotLeaderError
 from ledgermq.model.features import LEVEL
 from ledgermq.model.limits import DELAY_TOPIC, FORBIDDEN_TOPICS, SYSTEM_TOPIC, TIMER_TOPIC
@@ -42,9 +36,9 @@ from ledgermq.rules.messages.transactions import HALF_QUEUE, OP_QUEUE, RECORDS_O
 from ledgermq.rules.state.state_commands import STATE_QUEUE_ID, STATE_TAG
 from ledgermq.rules.tables.moves import Moved
 from ledgermq.store.record_parts import RecordParts
-from ledgermq.wire.session import LEADER, Standing
 from tests.unit.broker.applied import apply_all
-from tests.unit.broker.memory_log import MemoryLog, root_of
+from tests.unit.broker.memory_log import MemoryLog
+from tests.unit.broker.state_node import StateNode
 
 LEVELS = "1s 5s"
 
@@ -76,25 +70,16 @@ def stored(topic: str, properties: bytes, *, queue_id: int = 0, body: bytes = b"
     return encode_message(Message(topic=topic, queue_id=queue_id, body=body, properties=properties))
 
 
-class Node:
+class Node(StateNode):
     """What a leader's broker reads of a log in memory."""
 
     def __init__(self, directory: Path, log: MemoryLog) -> None:
-        made = Settings(store=StoreSection(path_root_dir=root_of(directory)))
-        stand_in: Any = log
-        self.log = log
-        self.now_ms = 0
-        self.tables = BrokerTables(directory / "config", made)
-        self.counts = no_counts()
-        self.state = StateLog(
-            made, stand_in, self.tables, stand_in, mailbox=Mailbox(), counts=self.counts
-        )
-        self.moves = Moves(stand_in, self.tables, self.state, self.counts)
-        self.delays = DelayService(stand_in, self.moves, self.state, MACHINE_CLOCK, LEVELS)
-        self.timers = TimerService(stand_in, self.moves, self.state, MACHINE_CLOCK)
-        self.halves = HalfReader(stand_in, self.tables, self.moves)
-        apply_all(self.state)
-        self.state.lead(Standing(LEADER, 1, "n0"))
+        super().__init__(directory, log)
+        store, clock = self.stand_in, MACHINE_CLOCK
+        self.delays = DelayService(store, self.moves, self.state, clock, LEVELS)
+        self.timers = TimerService(store, self.moves, self.state, clock)
+        self.halves = HalfReader(store, self.tables, self.moves)
+        self.lead(1)
 
     @property
     def poisoned(self) -> int:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from array import array
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ledgermq.broker.callers import Caller
-from ledgermq.broker.deliveries.moves import NOBODY, Moves
-from ledgermq.broker.reading.known_topics import KnownTopics
-from ledgermq.broker.service import Mailbox
+from ledgermq.broker.deliveries.moves import NOBODY
 from ledgermq.broker.sinks import sink_service
 from ledgermq.broker.sinks.sink_commits import COMMIT_MS, Aborter, SinkCommit
 from ledgermq.broker.sinks.sink_service import SinkService
-from ledgermq.broker.state.broker_tables import BrokerTables
-from ledgermq.broker.state.state_log import RETRY_MS, StateLog
+from ledgermq.broker.state.state_log import RETRY_MS
 from ledgermq.broker.state.state_requests import Reply, StateRequest
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
-from ledgermq.ipc.counters import no_counts
 from ledgermq.ipc.orders import PackRows
-from ledgermq.model.config.settings import Settings, SinksSection, StoreSection
+from ledgermq.model.config.settings import SinksSection
 from ledgermq.model.errors import (
     LedgerError,
     NoPermissionError,
@@ -36,10 +31,11 @@ from ledgermq.rules.tables.sinks import QUEUE
 from ledgermq.rules.tables.table_changes import TopicSet
 from ledgermq.rules.tables.topics import Topic
 from ledgermq.wire.send_frame import SendRun
-from ledgermq.wire.session import FOLLOWER, LEADER, Standing
+from ledgermq.wire.session import FOLLOWER, Standing
 from ledgermq.wire.staged_pack import encode_pack
 from tests.unit.broker.applied import apply_all
-from tests.unit.broker.memory_log import MemoryLog, root_of
+from tests.unit.broker.memory_log import MemoryLog
+from tests.unit.broker.state_node import StateNode
 
 KEPT_MS = 50_000
 TOPIC = "target"
@@ -87,38 +83,25 @@ def stage(log: MemoryLog, label: Stage, count: int, *, topic: str = TOPIC) -> in
     return log.put(encode_message(message)).queue_offset
 
 
-class Node:
+class Node(StateNode):
     """The broker of one node over a log that outlives it."""
 
     def __init__(self, directory: Path, log: MemoryLog, term: int, clock: Clock) -> None:
-        settings = Settings(
-            store=StoreSection(path_root_dir=root_of(directory)),
-            sinks=SinksSection(staged_reserved_ms=KEPT_MS, batch_reserved_ms=10 * KEPT_MS),
-        )
-        self.log = log
-        self.now_ms = 0
+        kept = SinksSection(staged_reserved_ms=KEPT_MS, batch_reserved_ms=10 * KEPT_MS)
+        super().__init__(directory, log, clock=clock, sinks=kept)
         self.replies: dict[int, Reply] = {}
-        self.tables = BrokerTables(directory / "config", settings)
-        self.mailbox, counts = Mailbox(), no_counts()
-        stand_in: Any = log
-        self.state = StateLog(
-            settings, stand_in, self.tables, stand_in, mailbox=self.mailbox, clock=clock
-        )
-        self.moves = Moves(stand_in, self.tables, self.state, counts)
         self.sinks = SinkService(
-            stand_in,
+            self.stand_in,
             self.tables,
             self.state,
             self.moves,
-            settings,
+            self.settings,
             mailbox=self.mailbox,
             clock=clock,
-            counts=counts,
+            counts=self.counts,
         )
-        self.known = KnownTopics(stand_in, self.tables)
         self.asked = 0
-        apply_all(self.state)
-        self.state.lead(Standing(LEADER, term, "n0"))
+        self.lead(term)
 
     def turn(self) -> None:
         apply_all(self.state)

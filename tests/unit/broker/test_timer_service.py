@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ledgermq.broker.deliveries.moves import Moves
 from ledgermq.broker.deliveries.timer_service import AGAIN_PAUSE_MS, QUEUE, TimerService
-from ledgermq.broker.service import Mailbox
-from ledgermq.broker.state.broker_tables import BrokerTables
-from ledgermq.broker.state.state_log import PROPOSAL_MS, StateLog
+from ledgermq.broker.state.state_log import PROPOSAL_MS
 from ledgermq.formats.records.delayed_message import RealQueue, timer_properties
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
-from ledgermq.ipc.counters import no_counts
-from ledgermq.model.config.settings import Settings, StoreSection
 from ledgermq.model.ids import Position
 from ledgermq.model.limits import TIMER_TOPIC
 from ledgermq.process.clock import MachineClock
-from ledgermq.wire.session import LEADER, Standing
 from tests.unit.broker.applied import apply_all
-from tests.unit.broker.memory_log import HOLE, MemoryLog, proposal_of, root_of
+from tests.unit.broker.memory_log import HOLE, MemoryLog, proposal_of
+from tests.unit.broker.state_node import StateNode
 
 BEGIN_MS = 1_700_000_000_000
 FAR_MS = BEGIN_MS + 86_400_000
@@ -42,23 +36,14 @@ class TestClock(MachineClock):
         return self.now_ms * 1_000_000
 
 
-class Node:
+class Node(StateNode):
     """The broker of one node over a log that outlives it, as far as timers go."""
 
     def __init__(self, directory: Path, log: MemoryLog, term: int) -> None:
-        settings = Settings(store=StoreSection(path_root_dir=root_of(directory)))
-        stand_in: Any = log
-        self.log = log
         self.clock = TestClock()
-        self.now_ms = 0
-        tables = BrokerTables(directory / "config", settings)
-        self.state = StateLog(
-            settings, stand_in, tables, stand_in, mailbox=Mailbox(), clock=self.clock
-        )
-        self.moves = Moves(stand_in, tables, self.state, no_counts())
-        self.timers = TimerService(stand_in, self.moves, self.state, self.clock)
-        apply_all(self.state)
-        self.state.lead(Standing(LEADER, term, "n0"))
+        super().__init__(directory, log, clock=self.clock)
+        self.timers = TimerService(self.stand_in, self.moves, self.state, self.clock)
+        self.lead(term)
 
     def turn(self) -> None:
         self.timers.notice_growth(self.now_ms)

@@ -11,19 +11,13 @@ import pytest
 
 from ledgermq.broker.callers import Caller
 from ledgermq.broker.calls import Call, CheckTopic, anybody
-from ledgermq.broker.deliveries.moves import Moves
-from ledgermq.broker.reading.known_topics import KnownTopics
-from ledgermq.broker.service import Mailbox
-from ledgermq.broker.state.broker_tables import BrokerTables
-from ledgermq.broker.state.state_log import StateLog
 from ledgermq.broker.transactions.transaction_service import (
     END_MS,
     TransactionService,
 )
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
-from ledgermq.ipc.counters import no_counts
-from ledgermq.model.config.settings import Settings, StoreSection, TransactionsSection
+from ledgermq.model.config.settings import TransactionsSection
 from ledgermq.model.errors import (
     LedgerError,
     NoPermissionError,
@@ -37,10 +31,11 @@ from ledgermq.model.rights import Right
 from ledgermq.process.clock import MachineClock
 from ledgermq.rules.messages import half_table
 from ledgermq.rules.messages.transactions import GROUP
-from ledgermq.wire.session import FOLLOWER, LEADER, Standing
+from ledgermq.wire.session import FOLLOWER, Standing
 from tests.unit.broker.answers import answers
 from tests.unit.broker.applied import apply_all
-from tests.unit.broker.memory_log import MemoryLog, proposal_of, root_of
+from tests.unit.broker.memory_log import MemoryLog, proposal_of
+from tests.unit.broker.state_node import StateNode
 
 INTERVAL_MS = 10_000
 STORED_MS = time.time_ns() // 1_000_000 - 600_000
@@ -77,42 +72,30 @@ class JumpingClock(MachineClock):
         return time.time_ns() + self.ahead_ms * 1_000_000
 
 
-class Node:
+class Node(StateNode):
     """The broker of one node; it leads ``term`` from the moment it is made.
 
     ``answers`` are the outcomes of calls by their number.
     """
 
     def __init__(self, directory: Path, log: MemoryLog, term: int, **rules: int) -> None:
-        settings = Settings(
-            store=StoreSection(path_root_dir=root_of(directory)),
-            transactions=TransactionsSection(
-                transaction_check_interval_ms=INTERVAL_MS, **{"transaction_check_max": 3, **rules}
-            ),
-        )
-        self.log = log
+        checks = {"transaction_check_interval_ms": INTERVAL_MS, "transaction_check_max": 3}
+        super().__init__(directory, log, transactions=TransactionsSection(**{**checks, **rules}))
         self.clock = JumpingClock()
-        self.now_ms = 0
-        self.tables = BrokerTables(directory / "config", settings)
-        stand_in: Any = log
-        self.mailbox, counts = Mailbox(), no_counts()
-        self.state = StateLog(settings, stand_in, self.tables, stand_in, mailbox=self.mailbox)
-        self.moves = Moves(stand_in, self.tables, self.state, counts)
         self.service = TransactionService(
-            KnownTopics(stand_in, self.tables),
+            self.known,
             self.state,
             self.moves,
-            settings,
+            self.settings,
             mailbox=self.mailbox,
             clock=self.clock,
-            counts=counts,
+            counts=self.counts,
             find=self._find,
         )
         self._verbs = answers(self.service.verbs)
         self.check_topic: CheckTopic = anybody
         self.answers: dict[int, Mapping[str, Any] | LedgerError] = {}
-        apply_all(self.state)
-        self.state.lead(Standing(LEADER, term, "n0"))
+        self.lead(term)
 
     def _find(self, topic: str, key: str) -> list[memoryview]:
         """As the index does."""

@@ -5,30 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ledgermq.broker.consumers.retry_topics import RetryTopics
 from ledgermq.broker.deliveries import wheel_service
-from ledgermq.broker.deliveries.moves import Moves
 from ledgermq.broker.deliveries.pop_service import PopService
 from ledgermq.broker.deliveries.timer_service import TimerService
 from ledgermq.broker.deliveries.wheel_service import WheelService
-from ledgermq.broker.reading.known_topics import KnownTopics
-from ledgermq.broker.service import Mailbox
-from ledgermq.broker.state.broker_tables import BrokerTables
-from ledgermq.broker.state.state_log import PROPOSAL_MS, StateLog
+from ledgermq.broker.state.state_log import PROPOSAL_MS
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.formats.timer_wheel import WHEEL_QUEUE, WHEEL_TOPIC, TimerCheck
-from ledgermq.ipc.counters import no_counts
-from ledgermq.model.config.settings import Settings, StoreSection
+from ledgermq.model.config.settings import StoreSection
 from ledgermq.model.limits import PROPERTIES_SIZE_MAX, TIMER_TOPIC
 from ledgermq.store.wheel_files import WheelFiles
-from ledgermq.wire.session import LEADER, Standing
 from tests.unit.broker.applied import apply_all
 from tests.unit.broker.memory_log import MemoryLog, proposal_of
+from tests.unit.broker.state_node import StateNode
 from tests.unit.broker.test_timer_service import BEGIN_MS, TestClock
 
 PAST, SOON, LATE = BEGIN_MS - 60_000, BEGIN_MS + 60_000, BEGIN_MS + 86_400_000
@@ -45,43 +39,34 @@ def stored(
     log.put(encode_message(message))
 
 
-class Node:
+class Node(StateNode):
     """The broker of one node over a log that outlives it, as far as timers go."""
 
     def __init__(self, directory: Path, log: MemoryLog, term: int, *left: str) -> None:
         self.root = directory
         (directory / "ledgermq").mkdir(exist_ok=True)
         store = StoreSection(path_root_dir=self.root, leave_behind=left)
-        settings = Settings(store=store)
-        stand_in: Any = log
-        self.log, self.clock, self.now_ms = log, TestClock(), 0
-        tables = BrokerTables(directory / "config", settings)
-        self.state = StateLog(
-            settings, stand_in, tables, stand_in, mailbox=Mailbox(), clock=self.clock
-        )
-        self.moves = Moves(stand_in, tables, self.state, no_counts())
-        self.tables = tables
-        known = KnownTopics(stand_in, tables)
-        lacking = RetryTopics(known, settings.topics).lacking
-        self.pop = PopService(known, self.moves, self.state, settings, lacking)
+        self.clock = TestClock()
+        super().__init__(directory, log, clock=self.clock, store=store)
+        lacking = RetryTopics(self.known, self.settings.topics).lacking
+        self.pop = PopService(self.known, self.moves, self.state, self.settings, lacking)
         self.wheel = WheelService(
-            stand_in,
+            self.stand_in,
             self.moves,
             self.state,
             self.clock,
-            settings=settings,
+            settings=self.settings,
             find=self._find,
             pop=self.pop,
         )
         self.timers = TimerService(
-            stand_in,
+            self.stand_in,
             self.moves,
             self.state,
             self.clock,
             is_held=lambda: self.wheel.holds_timers,
         )
-        apply_all(self.state)
-        self.state.lead(Standing(LEADER, term, "n0"))
+        self.lead(term)
 
     def _find(self, topic: str, name: str) -> Iterable[memoryview]:
         found = [one for one in self.log.messages(topic) if one.unique_id == name]

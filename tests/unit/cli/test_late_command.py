@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ledgermq.cli.late_command import LateCommand
+from ledgermq.cli.arguments import LateCommand
 from ledgermq.cli.main import whole_parser
 
 

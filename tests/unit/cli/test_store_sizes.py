@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.cli.size_options import add_size_options
+from ledgermq.cli.arguments import add_size_options
 from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.model.config.settings import LogKind, StoreSection
 from ledgermq.model.errors import ConfigError

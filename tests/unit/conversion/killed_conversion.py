@@ -23,7 +23,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from ledgermq.cli.size_options import add_size_options
+from ledgermq.cli.arguments import add_size_options
 from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.conversion import conversion_journal
 from ledgermq.conversion.downgrade import downgrade, undo_downgrade

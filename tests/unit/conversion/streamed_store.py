@@ -99,6 +99,9 @@ class StreamedStore:
             self.commit(number)
             assert self.stream(*words) == 0
 
+    def begin_in_child(self) -> None:
+        """Share nothing with the process that this one was forked of."""
+
     def restore(self, root: Path, *words: str) -> int:
         """Restore by the command, into a group of another name."""
         return main(
@@ -109,6 +112,25 @@ class StreamedStore:
     def verify(self, *words: str) -> int:
         """Verify by the command; its exit status."""
         return main(["backup", "verify", self.place, *self.words, *words])
+
+
+def stream_at_once(store: StreamedStore, *steps: int) -> None:
+    """Have as many processes stream the log at once, each all records in steps of its own."""
+    children = []
+    for step in steps:
+        child = os.fork()
+        if child == 0:
+            store.begin_in_child()
+            for number in range(0, MESSAGES, step):
+                store.commit(number)
+                # A piece that it looks at may just have become part of a whole one: it asks again.
+                if all(store.stream() for _ in range(MESSAGES)):
+                    os._exit(1)
+            os._exit(0)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    store.commit(MESSAGES - 1)
+    assert store.stream() == 0
 
 
 def records_of(root: Path) -> list[LogRecord]:

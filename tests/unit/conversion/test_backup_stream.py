@@ -35,6 +35,7 @@ from tests.unit.conversion.streamed_store import (
     exit_status_of,
     files_of,
     records_of,
+    stream_at_once,
 )
 
 KEY = "00112233445566778899aabbccddeeff" * 2
@@ -231,20 +232,7 @@ def test_two_streams_of_one_log_do_each_other_no_harm(
 ) -> None:
     monkeypatch.setattr(log_stream, "PIECES_MAX", 1)
     store = StreamedStore(tmp_path)
-    children = []
-    for step in (1, 3):
-        child = os.fork()
-        if child == 0:
-            for number in range(0, MESSAGES, step):
-                store.commit(number)
-                # A piece that it looks at may just have become part of a whole one: it asks again.
-                if all(store.stream() for _ in range(MESSAGES)):
-                    os._exit(1)
-            os._exit(0)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
-    store.commit(MESSAGES - 1)
-    assert store.stream() == 0
+    stream_at_once(store, 1, 3)
 
     assert store.verify() == 0
     assert store.restore(tmp_path / "again") == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.cli.size_options import add_size_options
+from ledgermq.cli.arguments import add_size_options
 from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.conversion.conversion_journal import ConversionKind, Phase, read_journal
 from ledgermq.conversion.downgrade import Downgrade, downgrade, plan_downgrade, undo_downgrade

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.cli.size_options import add_size_options
+from ledgermq.cli.arguments import add_size_options
 from ledgermq.cli.store.store_sizes import store_section
 from ledgermq.conversion.conversion_journal import ConversionKind, Phase, read_journal
 from ledgermq.conversion.upgrade import Upgrade, undo_upgrade, upgrade

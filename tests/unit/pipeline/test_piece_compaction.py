@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from ledgermq.pipeline.pieces.cold_queues import ColdBounds, ColdQueues
 from ledgermq.pipeline.pieces.log_sealing import rebuild_manifest
 from ledgermq.pipeline.pieces.piece_compaction import superseded_in
 from ledgermq.pipeline.pieces.piece_manifest import PieceManifest, read_manifest
-from ledgermq.pipeline.pieces.piece_places import PIECES, SealedFolder, SealedPlace
+from ledgermq.pipeline.pieces.piece_places import SealedFolder, SealedPlace
 from ledgermq.pipeline.pieces.piece_retention import (
     Expired,
     Pruned,
@@ -33,9 +31,9 @@ from ledgermq.pipeline.source.piece_source import PieceSource
 from ledgermq.wire.cold_frames import ColdNothing, ColdRecords
 from tests.row_batches import batches_of
 from tests.unit.cold.test_cold_reader import Watched, question, records_of
-from tests.unit.conversion.streamed_store import exit_status_of
 from tests.unit.pipeline.made_logs import STORED_MS, MadeLog, Written, made_log
-from tests.unit.pipeline.test_piece_retention import EACH, Read, seal_made, steps_of, verified
+from tests.unit.pipeline.pieces_dying import left_by_deaths
+from tests.unit.pipeline.test_piece_retention import EACH, Read, seal_made, verified
 
 pytestmark = pytest.mark.slow
 
@@ -253,45 +251,21 @@ def test_a_run_that_dies_anywhere_loses_nothing_and_revives_no_key(
     log = some_log(seed)
     seal_made(SealedFolder(tmp_path / "sealed"), log)
     every, left = read_all(SealedFolder(tmp_path / "sealed")), expected(log)
-    steps = 0
-    for step in range(99):
-        folder = tmp_path / f"dying {step}"
-        shutil.copytree(tmp_path / "sealed", folder)
-        place = SealedFolder(folder)
-        if exit_status_of(lambda place=place, step=step: dying(place, step)) == 0:
-            break
-        steps += 1
+
+    def check(place: SealedFolder) -> None:
         found = read_all(place)
-        assert left.items() <= found.items() <= every.items(), step
+        assert left.items() <= found.items() <= every.items()
         assert verified(place) == len(found)
         # The newest message of each key that is there is the one that was written last: of none an
         # older one came to light again because its tombstone has gone.
-        assert revived(log, found) == set(), step
-        if step % 2:
-            Path(place.as_text("manifest")).unlink()
-            rebuild_manifest(place)
-            found = read_all(place)
-            assert left.items() <= found.items() <= every.items(), step
-            assert revived(log, found) == set(), step
+        assert revived(log, found) == set()
+
+    steps = 0
+    for steps, place in enumerate(left_by_deaths(tmp_path / "sealed", compact, check), 1):
         compact(place)
-        assert read_all(place) == left, step
+        assert read_all(place) == left, steps
         compact(place)
-        files = {f"{PIECES}/{name}" for name in place.names(PIECES)}
-        assert files == {row.name for row in read_manifest(place).rows}, step
     assert steps > 2 * (PIECES_MADE - 1)
-
-
-def dying(place: SealedFolder, step: int) -> None:
-    left = step
-
-    def die() -> None:
-        nonlocal left
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left -= 1
-
-    for _ in steps_of(place, die):
-        compact(place)
 
 
 def revived(log: MadeLog, found: Read) -> set[tuple[int, str]]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
@@ -23,11 +20,11 @@ from ledgermq.pipeline.pieces.log_sealing import rebuild_manifest
 from ledgermq.pipeline.pieces.piece_compaction import superseded_in
 from ledgermq.pipeline.pieces.piece_manifest import read_manifest
 from ledgermq.pipeline.pieces.piece_notes import check_notes
-from ledgermq.pipeline.pieces.piece_places import NOTES, PIECES, SealedFolder, SealedPlace
+from ledgermq.pipeline.pieces.piece_places import NOTES, SealedFolder, SealedPlace
 from ledgermq.pipeline.pieces.piece_retention import Expired, Pruned, drop
 from tests.unit.cold.test_cold_reader import Watched
-from tests.unit.conversion.streamed_store import exit_status_of
 from tests.unit.pipeline.made_logs import MadeLog
+from tests.unit.pipeline.pieces_dying import left_by_deaths
 from tests.unit.pipeline.test_piece_compaction import (
     LATE_MS,
     compact,
@@ -41,7 +38,6 @@ from tests.unit.pipeline.test_piece_retention import (
     drop_expired,
     everything,
     seal_made,
-    steps_of,
     verified,
 )
 
@@ -270,44 +266,23 @@ def test_a_deletion_that_dies_anywhere_loses_nothing_else_and_is_ended_by_the_ne
     seal_made(SealedFolder(sealed), log)
     every = read_all(SealedFolder(sealed))
     left = {key: one for key, one in every.items() if key not in chosen(log, *numbers)}
-    steps = 0
-    for step in range(99):
-        folder = tmp_path / f"dying {step}"
-        shutil.copytree(sealed, folder)
-        place = SealedFolder(folder)
-        if exit_status_of(lambda place=place, step=step: dying(place, log, numbers, step)) == 0:
-            break
-        steps += 1
+
+    def check(place: SealedFolder) -> None:
         found = read_all(place)
-        assert left.items() <= found.items() <= every.items(), step
+        assert left.items() <= found.items() <= every.items()
         assert verified(place) == len(found)
-        assert proved(place) == len(every) - len(found), step
-        if step % 2:
-            Path(place.as_text("manifest")).unlink()
-            rebuild_manifest(place)
-            assert proved(place) == len(every) - len(read_all(place)), step
+        assert proved(place) == len(every) - len(found)
+
+    steps = 0
+    deaths = left_by_deaths(sealed, lambda place: delete(place, log, *numbers), check)
+    for steps, place in enumerate(deaths, 1):
         delete(place, log, *numbers)
-        assert read_all(place) == left, step
+        assert read_all(place) == left, steps
         assert proved(place) == len(numbers)
         drop(place, lambda _manifest: [])
-        files = {f"{PIECES}/{name}" for name in place.names(PIECES)}
-        assert files == {row.name for row in read_manifest(place).rows}, step
-        assert len(notes_in(place)) == 2, step
+        assert len(notes_in(place)) == 2, steps
     # The run's number; of two pieces a note, a file, and the file before; and their rows.
     assert steps == 1 + 2 * 3 + -(-2 // at_once)
-
-
-def dying(place: SealedFolder, log: MadeLog, numbers: tuple[int, ...], step: int) -> None:
-    left = step
-
-    def die() -> None:
-        nonlocal left
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left -= 1
-
-    for _ in steps_of(place, die):
-        delete(place, log, *numbers)
 
 
 def test_a_note_that_another_run_has_put_under_the_number_is_not_taken(

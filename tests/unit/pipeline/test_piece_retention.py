@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from ledgermq.model.exit_status import EXIT_CONFIG
 from ledgermq.model.limits import SYSTEM_TOPIC
 from ledgermq.pipeline.pieces import piece_retention
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
-from ledgermq.pipeline.pieces.log_sealing import SealSizes, rebuild_manifest, seal_log
+from ledgermq.pipeline.pieces.log_sealing import SealSizes, seal_log
 from ledgermq.pipeline.pieces.piece_manifest import add_row, read_manifest, row_of
 from ledgermq.pipeline.pieces.piece_places import PIECES, SealedFolder, SealedPlace, file_name
 from ledgermq.pipeline.pieces.piece_repository import PieceRepository
@@ -28,8 +26,8 @@ from ledgermq.store.files.checked_document import decode_document, encode_docume
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.store_directory import open_directory
 from tests.small_store import write_store
-from tests.unit.conversion.streamed_store import exit_status_of
 from tests.unit.pipeline.made_logs import STORED_MS, MadeLog, Written, made_log
+from tests.unit.pipeline.pieces_dying import left_by_deaths, steps_of
 from tests.unit.pipeline.test_piece_places import ends_of
 
 pytestmark = pytest.mark.slow
@@ -223,19 +221,6 @@ def test_the_brokers_own_topic_stays(tmp_path: Path) -> None:
     assert topics == [{SYSTEM_TOPIC}, {SYSTEM_TOPIC, "hour"}]
 
 
-def steps_of(place: SealedFolder, step: Callable[[], None]) -> Iterator[None]:
-    """Have ``step`` called before each change of the place."""
-    for name in ("put", "replace", "delete"):
-        change = getattr(place, name)
-
-        def changing(*arguments: object, change: object = change, **named: object) -> object:
-            step()
-            return change(*arguments, **named)  # type: ignore[operator]
-
-        setattr(place, name, changing)
-    yield
-
-
 @pytest.mark.long(but=1)
 @pytest.mark.parametrize("at_once", [1, 2, 64])
 @pytest.mark.parametrize("age_of", [hour_alone, everything])
@@ -250,48 +235,26 @@ def test_a_run_that_dies_anywhere_loses_nothing_and_the_next_one_ends_it(
     sealed = SealedFolder(tmp_path / "sealed")
     seal_made(sealed, log)
     everything_sealed, left = read_all(sealed), expected(log, age_of)
-    steps = 0
-    for step in range(99):
-        folder = tmp_path / f"dying {step}"
-        shutil.copytree(tmp_path / "sealed", folder)
-        place = SealedFolder(folder)
-        if exit_status_of(lambda place=place, step=step: dying(place, step, age_of)) == 0:
-            break
-        steps += 1
-        # Before anybody goes on: what has to stay is there once, and what is there is whole.
+
+    def check(place: SealedFolder) -> None:
+        # What has to stay is there once, and what is there is whole.
         found = read_all(place)
-        assert left.items() <= found.items() <= everything_sealed.items(), step
+        assert left.items() <= found.items() <= everything_sealed.items()
         assert verified(place) == len(found)
-        if step % 2:
-            # Nor does a manifest that is made anew then bring back less.
-            Path(place.as_text("manifest")).unlink()
-            rebuild_manifest(place)
-            assert left.items() <= read_all(place).items() <= everything_sealed.items(), step
+
+    steps = 0
+    for steps, place in enumerate(
+        left_by_deaths(tmp_path / "sealed", lambda place: prune(place, age_of), check), 1
+    ):
         prune(place, age_of)
-        assert read_all(place) == left, step
+        assert read_all(place) == left, steps
         prune(place, age_of)
-        files = {f"{PIECES}/{name}" for name in place.names(PIECES)}
-        assert files == {row.name for row in read_manifest(place).rows}, step
     pieces = len(expired_in(read_manifest(sealed), age_of, now_ms=NOW_MS))
     dropped = sum(row.end not in {one.end for one in read_manifest(place).rows}
                   for row in read_manifest(sealed).rows)  # fmt: skip
     assert pieces >= 3
     # The run's number; of each piece a file and the file before; and of some their rows.
     assert steps == 1 + 2 * pieces - dropped + -(-pieces // at_once)
-
-
-def dying(place: SealedFolder, step: int, age_of: Callable[[str], TopicAge]) -> None:
-    """Prune, and die of SIGKILL before that change of the place."""
-    left = step
-
-    def die() -> None:
-        nonlocal left
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left -= 1
-
-    for _ in steps_of(place, die):
-        prune(place, age_of)
 
 
 @pytest.mark.long(but=1)

@@ -16,7 +16,6 @@ from ledgermq.model.errors import (
 from ledgermq.model.limits import KEEP_MS_MAX
 from ledgermq.model.names.message_types import UNSPECIFIED
 from ledgermq.rules.messages.topic_plans import (
-    TopicWish,
     UnreadQueue,
     plan_alter,
     plan_create,
@@ -24,6 +23,7 @@ from ledgermq.rules.messages.topic_plans import (
     warnings_of,
 )
 from ledgermq.rules.tables.topics import Permission, Topic, TopicTable
+from ledgermq.verbs.topics import TopicFields
 
 
 def table_of(*topics: Topic) -> TopicTable:
@@ -35,7 +35,7 @@ def table_of(*topics: Topic) -> TopicTable:
 
 
 def create(table: TopicTable, name: str, **wish: int | bool | str) -> Topic:
-    return plan_create(table, name, TopicWish(**wish), first_offsets={})  # type: ignore[arg-type]
+    return plan_create(table, name, TopicFields(**wish), first_offsets={})  # type: ignore[arg-type]
 
 
 def alter(table: TopicTable, *, unread: UnreadQueue | None = None, **wish: int | bool) -> Topic:
@@ -46,7 +46,7 @@ def alter(table: TopicTable, *, unread: UnreadQueue | None = None, **wish: int |
     return plan_alter(
         table,
         "orders",
-        TopicWish(**wish),
+        TopicFields(**wish),
         unread=first_of,
         force=force,  # type: ignore[arg-type]
     )
@@ -55,7 +55,7 @@ def alter(table: TopicTable, *, unread: UnreadQueue | None = None, **wish: int |
 def test_a_new_topic_has_what_was_given_and_rocketmqs_defaults() -> None:
     plain = create(table_of(), "orders")
     full = create(
-        table_of(), "orders", read_queues=6, write_queues=4, permission=4, is_ordered=True,
+        table_of(), "orders", read_queues=6, write_queues=4, perm=4, order=True,
         filter_type="MULTI_TAG", sys_flag=1,
     )  # fmt: skip
 
@@ -98,8 +98,8 @@ def test_names_that_break_a_rule_are_neither_created_nor_deleted(
     [
         {"read_queues": 0},
         {"write_queues": 65_536},
-        {"permission": 8},
-        {"permission": -1},
+        {"perm": 8},
+        {"perm": -1},
         {"sys_flag": 4},
         {"filter_type": "EVERY_TAG"},
         {"read_queues": 2, "write_queues": 3},
@@ -119,13 +119,13 @@ def test_to_create_again_what_is_there_changes_nothing() -> None:
     with pytest.raises(MessageIllegalError, match="fewer queues"):
         create(table, "orders", read_queues=8, write_queues=7)
     with pytest.raises(MessageIllegalError, match="alter it"):
-        create(table, "orders", permission=4)
+        create(table, "orders", perm=4)
 
 
 def test_only_what_is_given_is_altered() -> None:
     table = table_of(Topic("orders", 8, 8, is_ordered=True, unknown={"attributes": {"x": 1}}))
 
-    altered = alter(table, permission=4)
+    altered = alter(table, perm=4)
 
     assert altered == Topic(
         "orders", 8, 8, Permission.READ, is_ordered=True, unknown={"attributes": {"x": 1}}
@@ -181,7 +181,9 @@ def test_more_queues_than_are_read_may_not_be_written_to() -> None:
 
 
 def test_a_topic_that_is_made_again_begins_behind_the_old_one() -> None:
-    made = plan_create(table_of(), "orders", TopicWish(2, 2), first_offsets={0: 57, 1: 60, 2: 3})
+    made = plan_create(
+        table_of(), "orders", TopicFields(queues=2), first_offsets={0: 57, 1: 60, 2: 3}
+    )
     again = Topic.read("orders", made.to_fields())
 
     assert again.to_fields() == made.to_fields()

@@ -34,13 +34,13 @@ from ledgermq.rules.cluster.topic_rows import (
     topic_row,
 )
 from ledgermq.rules.messages.topic_plans import (
-    TopicWish,
     plan_alter,
     plan_create,
     plan_delete,
     plan_followed,
 )
 from ledgermq.rules.tables.topics import READ_WRITE, Permission, Topic, TopicTable
+from ledgermq.verbs.topics import TopicFields
 from tests.unit.rules.test_cluster_plans import B, applied, chain_of, home, joins
 
 
@@ -327,17 +327,17 @@ def test_what_the_row_says_is_not_changed_in_the_group_and_all_else_is() -> None
     topics, table = TopicTable(), over(two_groups(), "a")
     followed(topics, table)
 
-    def altered(wish: TopicWish, *, force: bool = False) -> Topic:
+    def altered(wish: TopicFields, *, force: bool = False) -> Topic:
         return plan_alter(topics, "orders", wish, unread=lambda _: None, force=force)
 
-    for wish in (TopicWish(8, 8), TopicWish(permission=4)):
+    for wish in (TopicFields(queues=8), TopicFields(perm=4)):
         with pytest.raises(ConfigError, match=r"topic is the cluster's.*cluster='c'"):
             altered(wish, force=True)
         with pytest.raises(ConfigError, match="topic is the cluster's"):
             plan_create(topics, "orders", wish, first_offsets={})
     with pytest.raises(ConfigError, match="topic is the cluster's"):
         plan_delete(topics, "orders", queues_found=4)
-    topics.put(altered(TopicWish(deduplication_window_ms=60_000)), 1)
+    topics.put(altered(TopicFields(deduplication_window_ms=60_000)), 1)
     assert followed(topics, table) is None
 
 
