@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.bare.bare_root import HOME, USER, BareRoot, Suite, processor_s
-from tests.bare.test_two_commands import note
+from tests.bare.test_two_commands import LONG, note
 from tests.boot.root import CHECKOUT
 from tests.process.test_python_pages import ADDRESS, output_of, program_of
 
-pytestmark = [pytest.mark.bare, pytest.mark.slow]
+pytestmark = [pytest.mark.bare, pytest.mark.slow, LONG]
 
 PAGES = CHECKOUT / "docs" / "python"
 TESTS_PAGE = CHECKOUT / "docs" / "operating" / "testing-your-service.md"
