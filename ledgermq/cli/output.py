@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -25,6 +27,14 @@ def tell(
     else:
         otherwise()
     return 0
+
+
+def called_as() -> str:
+    """This program as it can be typed again, also where its folder is not searched."""
+    program = sys.argv[0]
+    if program.endswith("ledgermq"):
+        return shlex.quote(program)
+    return f"{shlex.quote(sys.executable)} -m ledgermq.cli.main"
 
 
 def time_text(timestamp_ms: int, *, unit: str = "milliseconds") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from typing import NoReturn
 from weakref import WeakSet
 
 from ledgermq.model.errors import ClosedError
@@ -34,6 +35,13 @@ class OfOneProcess(ABC):
 
         Nothing may be sent, and no lock taken.
         """
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, as arguments for another process are."""
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled: each process makes clients of its own,"
+            " of the same address"
+        )
 
     def _left_error(self) -> ClosedError:
         """What to tell who uses it in the child."""

@@ -283,7 +283,8 @@ def status_document(status: CoreStatus, refusals: Mapping[NodeId, str]) -> dict[
                 "behind": status.last.index - peer.match,
                 "in_flight": peer.inflight_count,
                 "in_flight_bytes": peer.inflight_bytes,
-                "silent_ms": peer.silent_for,
+                # The writer may have heard of it since the last turn.
+                "silent_ms": max(0, peer.silent_for),
                 "could_lead": peer.fit,
             }
             for peer in status.peers

@@ -6,13 +6,15 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledgermq.client import Admin, Producer
+from ledgermq.client import Admin, Consumer, Producer
 from ledgermq.observer.console.console import FIRST_PAGE, SITE
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import Group, Member, free_port, make_group
@@ -21,7 +23,7 @@ from tests.process.test_console import ADMIN, HOSTILE, PAGES, answers, console_n
 from tests.suite.patience import PATIENCE_S
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,6 +35,8 @@ pytestmark = [
 PATIENCE_MS = 30_000
 WIDE, NARROW = 1_280, 390
 TOPICS = 10_000
+RESULTS = Path(__file__).parents[2] / "build" / "console-results"
+"""Pictures, and how long answers took, to be looked at behind the tests."""
 
 
 @pytest.fixture(scope="module")
@@ -399,37 +403,41 @@ def test_ten_thousand_topics_are_found_and_exported(
     assert visitor.complaints == []
 
 
-def test_a_page_outlives_the_leader(make_node: Callable[[], Node], browser: Browser) -> None:
-    """Its member says who leads then, and a follower's page of a topic comes back by itself."""
+def group_with_consoles(make_node: Callable[[], Node]) -> tuple[Group, dict[str, str]]:
+    """Three nodes that know each other's consoles, and where each one's is, by name."""
     ports = [free_port() for _ in range(3)]
+    places = {f"n{number}": f"http://127.0.0.1:{port}" for number, port in enumerate(ports)}
 
     def with_http(member: Member) -> None:
-        number = int(member.name[1:])
         tokens = member.node.folder / "tokens"
         tokens.write_text(f"operator {ADMIN} admin\n")
         tokens.chmod(0o600)
-        members = [f"n{n}=http://127.0.0.1:{port}" for n, port in enumerate(ports) if n != number]
-        text = member.node.config.read_text().replace(
-            "[listen]", f'[listen]\nhttp = "127.0.0.1:{ports[number]}"'
-        )
+        members = [f"{name}={at}" for name, at in places.items() if name != member.name]
+        own = places[member.name].removeprefix("http://")
+        text = member.node.config.read_text().replace("[listen]", f'[listen]\nhttp = "{own}"')
         member.node.config.write_text(
             f'{text}\n[http]\ntokens_file = "{tokens}"\nmembers = {json.dumps(members)}\n'
         )
 
-    group: Group = make_group(make_node, ack="majority-memory", prepare=with_http)
+    return make_group(make_node, ack="majority-memory", prepare=with_http), places
+
+
+def test_a_page_outlives_the_leader(make_node: Callable[[], Node], browser: Browser) -> None:
+    """Its member says who leads then, and a follower's page of a topic comes back by itself."""
+    group, places = group_with_consoles(make_node)
     leader = group.leader()
     with Producer([member.address for member in group.members]) as producer:
         producer.send("orders", b"one", queue_id=0).result(PATIENCE_S)
     follower = group.others(leader)[0]
-    visitor = Visitor(browser, f"http://127.0.0.1:{ports[int(follower.name[1:])]}")
+    visitor = Visitor(browser, places[follower.name])
     wait_until(lambda: answers(follower.node), "the observer to answer")
     visitor.sign_in()
     page = visitor.open("/topics")
     page.get_by_text(f"{leader.name} leads, and answers this page.").wait_for()
     link = page.get_by_role("link", name=f"Open the console of {leader.name}")
-    assert link.get_attribute("href") == f"http://127.0.0.1:{ports[int(leader.name[1:])]}"
+    assert link.get_attribute("href") == places[leader.name]
     visitor.open("/")
-    at_leader = Visitor(browser, f"http://127.0.0.1:{ports[int(leader.name[1:])]}").sign_in().page
+    at_leader = Visitor(browser, places[leader.name]).sign_in().page
     at_leader.locator("#health").get_by_text("leader").wait_for()
     leader.node.signal(signal.SIGKILL)
     leader.node.wait_end()
@@ -443,3 +451,112 @@ def test_a_page_outlives_the_leader(make_node: Callable[[], Node], browser: Brow
     page.get_by_text("orders").first.wait_for()
 
     assert page.locator("#table-topics").is_visible()
+
+
+class Asker:
+    """Who asks the console by a mouse: what is pressed is counted, what is written, too.
+
+    Attributes:
+        answers: of each question how many presses and how many seconds it took.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.answers: dict[str, tuple[int, float]] = {}
+        self._presses = 0
+
+    @contextmanager
+    def question(self, text: str) -> Iterator[None]:
+        self._presses, began = 0, time.monotonic()
+        yield
+        self.answers[text] = self._presses, round(time.monotonic() - began, 1)
+
+    def press(self, place: Locator) -> None:
+        self._presses += 1
+        place.click()
+
+    def side(self, name: str) -> None:
+        self.press(self.page.locator(".side").get_by_role("link", name=name, exact=True))
+
+
+def orders_of_which_one_is_bad(group: Group) -> None:
+    """Forty, and one that billing has given up; the rest of them it has not read."""
+    addresses = [member.address for member in group.members]
+    with Producer(addresses) as producer:
+        for number in range(40):
+            key = f"order-{number}"
+            producer.send("orders", key.encode(), keys=[key], queue_id=number % 4)
+        producer.send("orders", b"bad", queue_id=0).result(PATIENCE_S)
+    with Consumer(addresses, topic="orders", group="billing", queues=[0]) as consumer:
+        bad = wait_until(lambda: [one for one in consumer.poll(1) if one.body == b"bad"], "it")
+        consumer.retry_later(bad[0], delay_level=1, times_max=0)
+        consumer.commit(bad[0])
+
+
+def complaints_of_all(looks: dict[str, Visitor]) -> dict[tuple[str, str], list[str]]:
+    """What axe finds on the pages that answer, by each visitor; a picture of each is kept."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    poor = {}
+    for name, visitor in looks.items():
+        for path in ("/", "/groups", "/topics", "/messages?topic=orders", "/dead-letters/billing"):
+            page = visitor.open(path)
+            shown = path.partition("?")[0].strip("/").replace("/", "-") or "group"
+            page.screenshot(path=RESULTS / f"leader-dead-{shown}-{name}.png")
+            poor[name, path] = complaints_of(page)
+    return {place: found for place, found in poor.items() if found}
+
+
+def test_the_five_questions_are_answered_while_a_leader_is_dead(
+    make_node: Callable[[], Node], browser: Browser
+) -> None:
+    """Each within a few presses from where the one before has ended, and legible everywhere."""
+    group, places = group_with_consoles(make_node)
+    orders_of_which_one_is_bad(group)
+    leader = group.leader()
+    heir = group.others(leader)[0]
+    for member in group.members:
+        wait_until(lambda at=member.node: answers(at), "the observer to answer")
+    looks = {
+        "light": Visitor(browser, places[heir.name]),
+        "dark": Visitor(browser, places[heir.name], color_scheme="dark"),
+        "narrow": Visitor(browser, places[heir.name], NARROW),
+    }
+    for visitor in looks.values():
+        visitor.sign_in()
+    leader.node.signal(signal.SIGKILL)
+    leader.node.wait_end()
+    asker = Asker(looks["light"].page)
+    page = asker.page
+    if group.leader() is not heir:
+        group.leader().command("raft", "transfer", heir.name)
+    page.locator("#health").get_by_text("leader").wait_for()
+
+    with asker.question("is all well?"):
+        page.get_by_text(f"{leader.name} silent since").first.wait_for()
+        page.get_by_text("2 of 3 in step, none may fail").wait_for()
+    with asker.question("who is behind?"):
+        asker.side("Consumer groups")
+        row = page.locator("#table-groups tbody tr").filter(has_text="billing")
+        row.get_by_text("nobody consumes").or_(row.get_by_text("measuring")).first.wait_for()
+    with asker.question("what comes in?"):
+        asker.side("Topics")
+        page.locator("#table-topics tbody tr").filter(has_text="orders").first.wait_for()
+    with asker.question("where is my message?"):
+        asker.press(page.locator("#table-topics").get_by_role("link", name="orders", exact=True))
+        asker.press(page.get_by_role("link", name="Newest messages"))
+        found = page.locator("#table-messages tbody tr").filter(has_text="order-39")
+        asker.press(found.get_by_role("link").first)
+        page.get_by_text("billing").first.wait_for()
+    with asker.question("give it what it has given up"):
+        asker.side("Dead letters")
+        asker.press(page.get_by_role("link", name="billing", exact=True))
+        asker.press(page.get_by_role("button", name="Replay 0"))
+        page.get_by_text("1 replayed.").wait_for()
+    pressed = {question: presses for question, (presses, _) in asker.answers.items()}
+    poor = complaints_of_all(looks)
+    (RESULTS / "five-questions.json").write_text(
+        json.dumps({**asker.answers, "load": os.getloadavg()[0]}, indent=1)
+    )
+
+    assert list(pressed.values()) == [0, 1, 1, 3, 3]
+    assert poor == {}

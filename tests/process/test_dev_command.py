@@ -98,6 +98,7 @@ def test_the_printed_lines_work_and_ctrl_c_leaves_nothing() -> None:
 
         assert typed(text, "Python").endswith("[b'hello']\n")
         assert '"topic": "hello"' in typed(text, "curl")
+        assert re.search(r"^hello +8 ", typed(text, "shell"), re.M)
         client = RemotingClient(name_server[1])
         assert client.ask(RequestCode.GET_BROKER_CLUSTER_INFO).code == 0
         client.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ledgermq.client.admin.admin import Admin
 from ledgermq.client.aio.group_consumer import AsyncGroupConsumer
 from ledgermq.client.blocking.group_consumer import GroupConsumer
 from ledgermq.client.blocking.producer import Producer
@@ -144,6 +145,19 @@ def test_a_queue_in_order_gives_nothing_more_before_its_batch_is_committed(addre
     assert again.queue_id == first.queue_id
     assert bytes(again[0].body) in more
     assert again[0].queue_offset == first.next_offset
+
+
+def test_a_message_or_a_batch_is_noted_with_all_before_it(address: str) -> None:
+    send(address, "other", 40)
+    with GroupConsumer(address, group="noting") as consumer, Admin(address) as admin:
+        consumer.subscribe("other")
+        first, second = poll_some(consumer), poll_some(consumer)
+        consumer.commit(first[1])
+        consumer.commit(second)
+        noted = {one.queue: one.offset for one in admin.lag("noting", "other")}
+
+    assert noted[first.queue_id] == first[1].queue_offset + 1 < first.next_offset
+    assert noted[second.queue_id] == second.next_offset
 
 
 def test_a_queue_in_order_is_given_away_only_when_its_batch_is_committed(address: str) -> None:

@@ -253,8 +253,7 @@ def test_replays_that_cannot_be_made_say_why(address: str) -> None:
         nothing = letters.queues()
         with pytest.raises(TopicUnknownError, match="no dead letters"):
             letters.replay([0])
-        with pytest.raises(TopicUnknownError):
-            letters.read(0)
+        assert letters.read(0) == []
         with pytest.raises(ConfigError, match="no offsets"):
             letters.replay([])
         with pytest.raises(ConfigError, match="has no group"):

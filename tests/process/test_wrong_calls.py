@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import pickle
 import socket
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -53,7 +58,7 @@ from ledgermq.model.errors import (
     UnreachableError,
 )
 from tests.process.client_node import start_client_node
-from tests.process.conftest import Node, nodes_made
+from tests.process.conftest import nodes_made
 from tests.suite.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -264,6 +269,39 @@ def _polled_consumer(place: Place) -> Consumer:
     return consumer
 
 
+def _forked(place: Place) -> object:
+    """In a program of its own: this process has threads."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _FORK, place.address],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    raise ClosedError(done.stdout)
+
+
+_FORK = """
+import os, sys
+from ledgermq.client import LedgerError, Producer
+producer = Producer(sys.argv[1])
+if not os.fork():
+    try:
+        producer.send("orders", b"x")
+    except LedgerError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def _of_two_threads(place: Place) -> object:
+    """Of two that poll at once, until one is refused."""
+    with Consumer(place.address, topic="other", start="last") as consumer:
+        with ThreadPoolExecutor(2) as threads:
+            polls = [threads.submit(consumer.poll, 0.5) for _ in range(2)]
+        return [poll.result() for poll in polls]
+
+
 WRONG: dict[str, Wrong] = {
     # Addresses.
     "no scheme": Wrong(sent_to("127.0.0.1:10922"), ConfigError, ("127.0.0.1:10922", "tcp://HOST")),
@@ -290,6 +328,9 @@ WRONG: dict[str, Wrong] = {
     ),
     "misspelt option": Wrong(
         sent_to("tcp://127.0.0.1:1?key=/none"), ConfigError, ("?key=/none", "?keys=FILE")
+    ),
+    "IPv6 without brackets": Wrong(
+        sent_to("tcp://::1:10922"), ConfigError, ("tcp://::1:10922", "tcp://[::1]:10922")
     ),
     "resolve_s out of range": Wrong(
         sent_to("tcp://n0:1?resolve_s=0"), ConfigError, ("resolve_s", "minimum=1")
@@ -346,6 +387,11 @@ WRONG: dict[str, Wrong] = {
     ),
     # Batches.
     "empty batch": Wrong(sent_all([]), MessageIllegalError, ("messages=0", "limit=")),
+    "batch without a size": Wrong(
+        sent_all(body for body in (b"a", b"b")),
+        MessageIllegalError,
+        ("list of bodies", "generator"),
+    ),
     "mixed batch": Wrong(
         sent_all([b"a", OutgoingMessage(b"b")]), MessageIllegalError, ("mixes", "OutgoingMessage")
     ),
@@ -524,6 +570,11 @@ WRONG: dict[str, Wrong] = {
         ConfigError,
         ("[0]", "offsets by queue id"),
     ),
+    "members' commit of a text": Wrong(
+        joined(lambda member: (member.subscribe(TOPIC), member.poll(1), member.commit(TOPIC))),  # type: ignore[arg-type]
+        ConfigError,
+        ("'orders'", "a message, a batch", "TopicQueue"),
+    ),
     "retry of a number": Wrong(
         lambda place: Consumer(place.address, topic=TOPIC, group="g").retry_later(5),  # type: ignore[arg-type]
         ConfigError,
@@ -590,6 +641,19 @@ WRONG: dict[str, Wrong] = {
         ClosedError,
         ("GroupConsumer",),
     ),
+    # Words of other brokers, other processes, other threads.
+    "a word near ours": Wrong(sent(tags="a"), TypeError, ("send()", "'tags'", "mean 'tag'")),
+    "Kafka's word": Wrong(sent(headers={"a": "b"}), TypeError, ("'headers'", "properties")),
+    "Kafka's partitions": Wrong(
+        administered(lambda admin: admin.create_topic("new", partitions=4)),  # type: ignore[call-arg]
+        TypeError,
+        ("create_topic()", "'partitions'", "queues"),
+    ),
+    "client for another process": Wrong(
+        lambda place: pickle.dumps(Producer(place.address)), TypeError, ("Producer", "of its own")
+    ),
+    "client of the parent": Wrong(_forked, ClosedError, ("Producer", "of its own", "process=")),
+    "a second thread": Wrong(_of_two_threads, ConfigError, ("another thread", "of its own")),
     # Other units, other types.
     "time of delivery in seconds": Wrong(
         sent(deliver_at=1_796_088_000), MessageIllegalError, ("1796088000", "seconds")
@@ -661,21 +725,22 @@ WRONG: dict[str, Wrong] = {
 }
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """One for all calls: none of them changes more than that a message is there."""
-    with nodes_made() as make:
-        made = make()
-        start_client_node(made, topics={"auto_create_topic_enable": False})
-        yield made
-
-
-@pytest.fixture(scope="module")
-def place(node: Node) -> Place:
+@contextmanager
+def place_made() -> Iterator[Place]:
+    """A node for all calls: none of them changes more than that a message is there."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         nobody = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-    return Place(node.address, nobody, str(node.folder / "nothing"))
+    with nodes_made() as make:
+        made = make()
+        start_client_node(made, topics={"auto_create_topic_enable": False})
+        yield Place(made.address, nobody, str(made.folder / "nothing"))
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    with place_made() as made:
+        yield made
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -143,7 +143,9 @@ class OffsetCalls:
         if not force:
             check_nobody_consumes(group, self._members(group), force=False)
         if not create and not self._tables.has_group(group):
-            raise GroupUnknownError("group does not exist; with create it is made", group=group)
+            raise GroupUnknownError(
+                "group does not exist; create=True (--create) makes it", group=group
+            )
 
     def _target(self, queue: QueueName, target: ResetTarget, value: int) -> int:
         self._known.check_queue(queue)

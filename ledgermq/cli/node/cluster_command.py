@@ -23,7 +23,7 @@ from ledgermq.cli.node.demo_command import BATCH, BODY_SIZE, Steps
 from ledgermq.cli.node.local_node import LocalNode, leader_of
 from ledgermq.cli.node.raft_command import LOOK_AGAIN_S
 from ledgermq.cli.node_verbs import asks
-from ledgermq.cli.output import tell
+from ledgermq.cli.output import called_as, tell
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client import BatchResult, Consumer, Producer, ProducerOptions
 from ledgermq.client.admin.broker_admins import FeatureAdmin
@@ -166,6 +166,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         print(json.dumps({**document, **sent._asdict()}))
     else:
         print(f"\nDone. The stores are in {folder}; remove them with\n\n   rm -r {folder}\n")
+        print(f"A node to write programs against, which prints how:\n\n   {called_as()} dev\n")
     return 0
 
 

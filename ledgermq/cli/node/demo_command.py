@@ -6,7 +6,6 @@ import argparse
 import json
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 import time
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ledgermq.cli.arguments import takes
 from ledgermq.cli.node.local_node import LocalNode
+from ledgermq.cli.output import called_as
 from ledgermq.cli.progress_line import ProgressLine
 from ledgermq.client.blocking.consumer import Consumer
 from ledgermq.client.blocking.producer import Producer
@@ -300,7 +300,7 @@ def _sample(message: ReceivedMessage) -> list[str]:
 
 
 def _how_to_go_on(folder: Path, node: LocalNode, topic: str, seconds: float) -> str:
-    program = sys.argv[0] if sys.argv[0].endswith("ledgermq") else "ledgermq"
+    program = called_as()
     commands = (
         ("start the node again", f"serve --config {node.config}"),
         ("then, from another terminal, look at it", f"status --config {node.config}"),

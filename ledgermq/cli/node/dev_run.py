@@ -33,6 +33,7 @@ from typing import NamedTuple, NoReturn, Self
 from ledgermq.cli.node.dev_command import PORTS_EACH
 from ledgermq.cli.node.forked_node import ForkedNode, import_node, wait_for_orphans
 from ledgermq.cli.node.local_node import leader_of
+from ledgermq.cli.output import called_as
 from ledgermq.model.config.settings import Settings
 from ledgermq.model.errors import ConfigError, LedgerError, StorageError, StoreLockedError
 from ledgermq.model.units import MIB
@@ -598,7 +599,7 @@ def _text(nodes: DevNodes, folder: NodeFolder, took_s: float) -> str:
         ]
     else:
         rows.append(("console", "none, nor HTTP: pip install 'ledgermq[server]'"))
-    rows += [("shell", f"ledgermq topic list --address {nodes.address}")]
+    rows += [("shell", f"{called_as()} topic list --address {nodes.address}")]
     rows += [("address", nodes.address)]
     rows += [("log", str(node.log)) for node in nodes.nodes]
     lines += [f"  {name:<8}{text}" for name, text in rows]

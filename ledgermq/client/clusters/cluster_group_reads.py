@@ -36,7 +36,7 @@ from ledgermq.client.groups.group_member import (
     Notice,
     Subscription,
 )
-from ledgermq.client.groups.group_reader import Offsets
+from ledgermq.client.groups.group_reader import MemberMarks, Offsets, offsets_of
 from ledgermq.client.groups.heartbeats import GOODBYE_S
 from ledgermq.client.groups.rebalance_listener import GroupNotice
 from ledgermq.client.groups.subscriber import Subscriber
@@ -412,10 +412,10 @@ class ClusterGroupReads:
         return {name: news.warnings for name, news in told.items() if news and news.warnings}
 
     @asked
-    def commit(self, offsets: Mapping[TopicQueue, int] | None = None) -> Turns[None]:
+    def commit(self, offsets: MemberMarks = None) -> Turns[None]:
         """Note what was consumed, in the group that it is from; see ``GroupConsumer.commit``."""
         noted: dict[str, dict[TopicQueue, int]] = {}
-        for queue, offset in (offsets or {}).items():
+        for queue, offset in (offsets_of(offsets) or {}).items():
             self._seat(queue.group)
             noted.setdefault(queue.group, {})[TopicQueue(*queue)] = offset
         failures: list[LedgerError] = []

@@ -115,7 +115,7 @@ def parse_address(text: str) -> Address:
             "address is neither ipc://DIRECTORY nor tcp://HOST:PORT nor tcp://HOST:PORT?keys=FILE"
             " (resolve_s=SECONDS stands last)",
             address=text,
-            example=DEFAULT_ADDRESS,
+            example="tcp://[::1]:10922" if "::" in endpoint else DEFAULT_ADDRESS,
         )
     if match["host"] == "*":
         raise ConfigError(

@@ -195,7 +195,7 @@ def check_keywords(
     *,
     options: Callable[[], Mapping[str, type]] = dict,
 ) -> None:
-    """Refuse a keyword that ``name`` does not know, and tell the one that may be meant.
+    """Refuse a keyword that ``name`` does not know, and tell the one that may be meant, or all.
 
     Args:
         options: as of ``check_call``.
@@ -210,4 +210,5 @@ def check_keywords(
                 if one in signature(kind).parameters:
                     raise TypeError(f"{text}; did you mean {argument}={kind.__name__}({one}=…)?")
             close = get_close_matches(one, known, n=1)
-            raise TypeError(f"{text}; did you mean {close[0]!r}?" if close else text)
+            way = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known)}"
+            raise TypeError(f"{text}; {way}")

@@ -12,7 +12,13 @@ from typing import NamedTuple
 from ledgermq.client.core.questions import ask, group_commit, group_offset
 from ledgermq.client.core.received import MessageBatch, ReceivedMessage
 from ledgermq.client.core.requests import RequestPipeline, Steps
-from ledgermq.client.groups.allocation import GroupView, Strategy, TopicQueue, share_of
+from ledgermq.client.groups.allocation import (
+    ClusterQueue,
+    GroupView,
+    Strategy,
+    TopicQueue,
+    share_of,
+)
 from ledgermq.client.reading.pull_pipeline import (
     ConsumerOptions,
     OffsetReset,
@@ -25,6 +31,36 @@ from ledgermq.model.message_filter import MessageFilter
 from ledgermq.model.names.group_topics import RETRY_PREFIX
 
 Offsets = Mapping[TopicQueue, int]
+
+MemberMarks = Offsets | MessageBatch | ReceivedMessage | None
+"""What to note as read: queue offsets by queue; a batch or a message, and all before it in its
+queue; all that was given so far."""
+
+
+def offsets_of(marks: MemberMarks) -> Offsets | None:
+    """The offsets to commit, by queue.
+
+    Raises:
+        ConfigError: they are none.
+    """
+    if isinstance(marks, MessageBatch):
+        topic, offset = marks.topic, marks.next_offset
+        if not len(marks):
+            return {}
+    elif isinstance(marks, ReceivedMessage):
+        topic, offset = marks.stored_topic, marks.queue_offset + 1
+    else:
+        is_map = isinstance(marks, Mapping) and all(isinstance(one, TopicQueue) for one in marks)
+        if marks is not None and not is_map:
+            raise ConfigError(
+                "what is committed is neither a message, a batch, nor offsets by"
+                " TopicQueue(topic, queue_id)",
+                given=marks,
+            )
+        return marks
+    if marks.broker_group:
+        return {ClusterQueue(marks.broker_group, topic, marks.queue_id): offset}
+    return {TopicQueue(topic, marks.queue_id): offset}
 
 
 class Rebalance(NamedTuple):

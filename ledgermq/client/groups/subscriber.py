@@ -19,6 +19,7 @@ from ledgermq.client.core.wrong_calls import warn_of
 from ledgermq.client.first_contact import FirstContact, link_group, nodes_of
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupMember, GroupOptions, Subscriptions, client_id
+from ledgermq.client.groups.group_reader import MemberMarks, offsets_of
 from ledgermq.client.groups.rebalance_listener import RebalanceListener, checked_listener
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset, checked_filter
 from ledgermq.client.reading.start_offsets import checked_group
@@ -134,10 +135,14 @@ class Subscriber(FirstContact):
         return () if news is None else news.warnings
 
     @asked
-    def commit(self, offsets: Mapping[TopicQueue, int] | None = None) -> Steps[None]:
-        """Note what the group has read: ``offsets``, or all that was given so far.
+    def commit(self, offsets: MemberMarks = None) -> Steps[None]:
+        """Note what the group has read.
 
         Durable in the group's log on return; of a broadcasting consumer in its own file.
+
+        Args:
+            offsets: by queue; or a batch or a message, which is noted with all before it in its
+                queue; when left out all that was given so far, of what was given back, too.
 
         Raises:
             ConfigError: an offset is of a group of nodes in which it is no member now.
@@ -147,7 +152,7 @@ class Subscriber(FirstContact):
                 (``broker_group`` in its details); all others have.
         """
         with settling(self._tracing, "commit", "", self._reader):
-            yield from self._begun().commit(offsets)
+            yield from self._begun().commit(offsets_of(offsets))
 
     def processing(self, message: ReceivedMessage) -> AbstractContextManager[None]:
         """The work on a message, as a ``with`` block; see ``Consumer.processing``."""

@@ -86,15 +86,19 @@ class DeadLettersVerbs:
     ) -> Steps[list[DeadLetter]]:
         """Dead letters from ``offset`` on, or from the first one that is still there.
 
-        Nothing counts as consumed by that. Empty behind the last one.
+        Nothing counts as consumed by that. Empty behind the last one, and where the group has
+        none yet.
 
         Args:
             bytes_max: of all of them; one is given whatever its size.
 
         Raises:
-            TopicUnknownError: the group has no dead letters.
+            GroupUnknownError: there is no such group.
+            TopicUnknownError: there is no such queue of dead letters.
         """
         queues = yield from asking(ShowDeadLetters(self.group))
+        if not queues:
+            return []
         queue = next((one for one in queues if one.queue_id == queue_id), None)
         first = max(offset, queue.begin if queue is not None else 0)
         if queue is not None and first >= queue.end:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -69,7 +69,7 @@ def checked_bodies(messages: Sequence[Body] | Sequence[OutgoingMessage]) -> list
     Raises:
         MessageIllegalError: one is no bytes, or it is one body in place of several.
     """
-    if isinstance(messages, str | Body) or not isinstance(messages, Iterable):
+    if isinstance(messages, str | Body) or not isinstance(messages, Collection):
         raise MessageIllegalError(
             "a batch is a list of bodies: one alone is sent by send", kind=type(messages).__name__
         )

@@ -61,9 +61,9 @@ def group_link(row: Row) -> str:
 _LIST_COLUMNS = (
     TableColumn("group", "Group", "code", group_link),
     TableColumn("state", "State", "state"),
-    TableColumn("members", "Members", "number", hint="clients that consume now"),
     TableColumn("lag", "Lag", "number", hint="messages that are not consumed"),
     TableColumn("age_ms", "Oldest waits for", "ms"),
+    TableColumn("members", "Members", "number", hint="clients that consume now"),
     TableColumn("rate", "Consumes", "rate", hint="messages a second, in the last minute"),
     TableColumn("course", "Lag, last hour", "spark"),
     TableColumn("topics", "Topics", "list"),
