@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -128,6 +129,10 @@ class BareRoot:
             _copy(path, self.upper / str(path)[1:])
         for path in PIP_FILES:
             _copy(path, self.upper / "etc" / "pip.conf")
+        # What the root was made with names keys by their place on this machine.
+        for sources in (self._lower / "etc" / "apt").glob("sources.list"):
+            for key in re.findall(r"signed-by=([^] ]+)", sources.read_text()):
+                _copy(Path(key), self.upper / key[1:])
 
     def _copy_checkout(self, target: Path) -> None:
         for name in root.checkout_files():
