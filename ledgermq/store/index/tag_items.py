@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from ledgermq.formats.records.message import SIZE_MIN, WORD, Message, decode_mes
 from ledgermq.model.errors import ConfigError, CorruptLogError, StorageError
 from ledgermq.model.limits import ENTRY_SIZE_MAX
 from ledgermq.store.files.disk_sync import make_folder
+from ledgermq.store.files.file_names import starts_in
 from ledgermq.store.files.small_file import replace_file
 from ledgermq.store.index.index_reader import IndexReader
 from ledgermq.store.log_family import LogFamily
@@ -64,7 +67,14 @@ def keep_tags(root: Path) -> None:
     replace_file(path, b"")
 
 
-def has_tag_items(root: Path, log: LogFamily, layout: IndexLayout | None = None) -> bool:
+def has_tag_items(
+    root: Path,
+    log: LogFamily,
+    layout: IndexLayout | None = None,
+    *,
+    behind: int = -1,
+    sign_of_life: Callable[[], None] = lambda: None,
+) -> bool:
     """Whether the Index has items of tags: it was noted, or the newest messages show it.
 
     An Index that cannot be read has none.
@@ -72,6 +82,8 @@ def has_tag_items(root: Path, log: LogFamily, layout: IndexLayout | None = None)
     Args:
         log: files with the messages.
         layout: of the Index's files, None to find it out.
+        behind: position of the last message whose items are known to be ours.
+        sign_of_life: called again and again meanwhile.
 
     Raises:
         StorageError: a file cannot be read.
@@ -81,7 +93,7 @@ def has_tag_items(root: Path, log: LogFamily, layout: IndexLayout | None = None)
     try:
         reader = IndexReader(root / "index", layout=layout)
         try:
-            return _shows_tags(reader, log)
+            return _shows_tags(reader, log, behind, sign_of_life)
         finally:
             reader.close()
     except (ConfigError, CorruptLogError) as error:
@@ -93,59 +105,90 @@ def _path(root: Path) -> Path:
     return root / "ledgermq" / TAGS_NAME
 
 
-def _shows_tags(reader: IndexReader, log: LogFamily) -> bool:
+def _shows_tags(
+    reader: IndexReader, log: LogFamily, behind: int, sign_of_life: Callable[[], None]
+) -> bool:
     looked = untagged = 0
-    for header, view in reader.newest_first():
-        assert reader.layout is not None
-        for message, hashes in _newest(header, view, reader.layout, log):
-            if looked == _LOOKED_MAX:
-                return False
-            looked += 1
-            if message is None or not message.tags:
-                continue
-            if index_key_hash(tag_key(message.topic, message.tags)) in hashes:
-                return True
-            untagged += 1
-            if untagged == _UNTAGGED_MAX:
-                return False
+    with closing(_Messages(log)) as messages:
+        for header, view in reader.newest_first():
+            assert reader.layout is not None
+            for position, hashes in _newest(header, view, reader.layout):
+                if looked == _LOOKED_MAX or position <= behind:
+                    return False
+                looked += 1
+                sign_of_life()
+                message = messages.at(position)
+                if message is None or not message.tags:
+                    continue
+                if index_key_hash(tag_key(message.topic, message.tags)) in hashes:
+                    return True
+                untagged += 1
+                if untagged == _UNTAGGED_MAX:
+                    return False
     return False
 
 
 def _newest(
-    header: IndexHeader, view: memoryview, layout: IndexLayout, log: LogFamily
-) -> Iterator[tuple[Message | None, npt.NDArray[np.void]]]:
-    """What a file's items point to, the newest first, and the hashes of a message's items."""
+    header: IndexHeader, view: memoryview, layout: IndexLayout
+) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
+    """Positions that a file's items point to, the newest first, and the hashes of their items."""
     first = max(1, header.index_count - _ITEMS_MAX)
     items = np.frombuffer(view, KEY_ITEM, header.index_count - first, layout.item_at(first))
-    positions = items["position"].astype(np.int64)
-    for position in np.unique(positions)[::-1].tolist():
-        yield _message_at(log, position), items["hash"][positions == position]
+    items = items[np.argsort(items["position"], kind="stable")]
+    positions, begins = np.unique(items["position"], return_index=True)
+    ends = [*begins.tolist()[1:], len(items)]
+    for position, begin, end in reversed(
+        list(zip(positions.tolist(), begins.tolist(), ends, strict=True))
+    ):
+        yield position, items["hash"][begin:end]
 
 
-def _message_at(log: LogFamily, position: int) -> Message | None:
-    """The message at a position; None where there is none: the Index may be of a longer log."""
-    for folder, start in log.candidates(position):
-        path = folder.path / f"{start:020d}"
+class _Messages:
+    """Messages of a log, many that are near one another: its folders are listed once, and a file
+    stays open until one of another is asked for.
+    """
+
+    def __init__(self, log: LogFamily) -> None:
+        self._folders = [(folder.path, starts_in(folder.path)) for folder in reversed(log.folders)]
+        self._path: Path | None = None
+        self._fd = -1
+
+    def at(self, position: int) -> Message | None:
+        """The message at a position; None where there is none: the Index may be of a longer log.
+
+        Raises:
+            StorageError: a file cannot be read.
+        """
+        for folder, starts in self._folders:
+            after = bisect_right(starts, position)
+            if not after:
+                continue
+            start = starts[after - 1]
+            message = self._read(folder / f"{start:020d}", position - start)
+            if message is not None and message.physical_offset == position:
+                return message
+        return None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        fd, self._fd, self._path = self._fd, -1, None
+        if fd >= 0:
+            os.close(fd)
+
+    def _read(self, path: Path, offset: int) -> Message | None:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                head = os.pread(fd, WORD.size, position - start)
-                size = WORD.unpack(head)[0] if len(head) == WORD.size else 0
-                if not SIZE_MIN <= size <= ENTRY_SIZE_MAX:
-                    continue
-                record = memoryview(os.pread(fd, size, position - start))
-            finally:
-                os.close(fd)
-        except FileNotFoundError:
-            continue
+            if path != self._path:
+                self.close()
+                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self._path = path
+            head = os.pread(self._fd, WORD.size, offset)
+            size = WORD.unpack(head)[0] if len(head) == WORD.size else 0
+            if not SIZE_MIN <= size <= ENTRY_SIZE_MAX:
+                return None
+            return decode_message(memoryview(os.pread(self._fd, size, offset)))
+        except (FileNotFoundError, CorruptLogError):
+            return None
         except OSError as error:
             raise StorageError(
                 "log file not read", errno=error.errno, file=str(path), reason=error.strerror
             ) from error
-        try:
-            message = decode_message(record)
-        except CorruptLogError:
-            continue
-        if message.physical_offset == position:
-            return message
-    return None
