@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 _ASKED_NOT = "LEDGERMQ_WITHOUT_SPARK=1"
+
+_READS = re.compile(r"^from ledgermq\.(pipeline|cli\.spark)\b", re.M)
 
 
 def without_spark(*, needs_java: bool, libraries: tuple[str, ...] = ()) -> str:
@@ -38,6 +41,14 @@ def module(path: Path, parent: pytest.Collector, reason: str) -> pytest.Module:
     left_out: _LeftOutModule = _LeftOutModule.from_parent(parent, path=path)
     left_out.reason = reason
     return left_out
+
+
+def reading_module(path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """The same where the module imports what reads for Spark, and that cannot run here."""
+    reason = without_spark(needs_java=False)
+    if reason and _READS.search(path.read_text()):
+        return module(path, parent, reason)
+    return None
 
 
 class _LeftOutModule(pytest.Module):

@@ -18,7 +18,7 @@ from ledgermq.remoting.codes import Language, RequestCode, ResponseCode
 from ledgermq.remoting.command import Command, decode_command, encode_command
 from ledgermq.remoting.fastjson import decode_body
 from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
-from ledgermq.understudy.master_access import MasterAccess
+from ledgermq.understudy.master_access import CA_OPTION, MasterAccess
 
 ANSWER_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 5.0
@@ -26,6 +26,9 @@ ANSWER_SIZE_MAX = 256 * 1024 * 1024
 """Largest answer: the table of a million topics."""
 
 _PART = 1 << 20
+
+_TLS_ALERT = 0x1503
+"""How a TLS record begins that says that something is none; of OpenSSL 3.5 it is the answer."""
 
 
 class MasterReach(NamedTuple):
@@ -161,6 +164,10 @@ class MasterQuestions:
 
     def _frame(self) -> bytearray:
         size = int.from_bytes(self._exactly(4), "big")
+        if size >> 16 == _TLS_ALERT:
+            raise UnreachableError(
+                "the master does not answer without TLS", address=self.address, option=CA_OPTION
+            )
         if size > ANSWER_SIZE_MAX:
             raise ProtocolError(
                 "the master's answer is too large",

@@ -129,13 +129,10 @@ class BareRoot:
             _copy(path, self.upper / str(path)[1:])
         for path in PIP_FILES:
             _copy(path, self.upper / "etc" / "pip.conf")
-        # Its own keys are where Ubuntu has them; this machine's may be a file that is not in it.
-        sources = (self._lower / "etc/apt/sources.list").read_text()
-        own = re.sub(
-            r"signed-by=\S*ubuntu-archive-keyring.gpg", f"signed-by={UBUNTU_KEYS}", sources
-        )
-        (self.upper / "etc/apt").mkdir(parents=True, exist_ok=True)
-        (self.upper / "etc/apt/sources.list").write_text(own)
+        # What the root was made with names keys by their place on this machine.
+        for sources in (self._lower / "etc" / "apt").glob("sources.list"):
+            for key in re.findall(r"signed-by=([^] ]+)", sources.read_text()):
+                _copy(Path(key), self.upper / key[1:])
 
     def _copy_checkout(self, target: Path) -> None:
         for name in root.checkout_files():

@@ -32,16 +32,11 @@ PORT_PROCESSES = os.environ.get("LEDGERMQ_PORT_PROCESSES", "")
 StartNode = Callable[..., "Node"]
 
 
-_WITHOUT_SPARK = left_out.without_spark(needs_java=False)
-
-
 def pytest_pycollect_makemodule(
     module_path: Path, parent: pytest.Collector
 ) -> pytest.Module | None:
     """Leave a module out, with the reason, that imports what is not installed to read for Spark."""
-    if _WITHOUT_SPARK and "from ledgermq.pipeline" in module_path.read_text():
-        return left_out.module(module_path, parent, _WITHOUT_SPARK)
-    return None
+    return left_out.reading_module(module_path, parent)
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:

@@ -6,6 +6,9 @@ import json
 import logging
 import os
 import signal
+import socket as sockets
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +16,27 @@ from typing import Any
 import pytest
 
 from ledgermq.model.events import Event
+from ledgermq.observer.console.node_pages import EVENTS_SHOWN
 from ledgermq.process.log_lines import Journal, LineFormatter
+from ledgermq.process.systemd.last_events import last_events
 from tests.process.conftest import Node, wait_until
 from tests.process.console_client import ConsoleClient
 from tests.process.http_client import listens
 from tests.process.journald import Journald, running_journald, why_not
+from tests.suite.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+
+NOBODY = 65_534
+FORGED = EVENTS_SHOWN
+"""As many as are looked for: nothing else would be left to show."""
+
+_WRITE = """
+import socket, sys
+journal = socket.socket(fileno=int(sys.argv[1]))
+for line in sys.argv[2:]:
+    journal.send(line.encode())
+"""
 
 
 @pytest.fixture
@@ -93,6 +110,49 @@ def test_the_console_shows_the_events_of_the_journal(
     assert told["LOG_RECOVERED"]["process"] == "writer"
     assert [row["at"] for row in rows] == sorted((row["at"] for row in rows), reverse=True)
     assert "node is ready" in page and "There is nothing to see" not in page
+
+
+def test_lines_of_another_account_are_no_events(
+    make_node: Callable[[], Node], journald: Journald
+) -> None:
+    node = make_node()
+    node.configure(listen={"http": "unix"}, store={"mapped_file_size_commit_log": 262_144})
+    node.launch(
+        ["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)],
+        prefix=journald.prefix,
+    )
+    node.wait_ready()
+    socket = node.runtime / "http.sock"
+    wait_until(lambda: listens(socket), "the socket")
+    wait_until(lambda: events(journald, Event.NODE_READY), "the line")
+    line = (
+        "SYSLOG_IDENTIFIER=ledgermq\nPRIORITY=2\nMESSAGE=raft: forged\nLEDGERMQ_NODE=n7\n"
+        f"LEDGERMQ_PROCESS=raft\nMESSAGE_ID={Event.NODE_STOPPED.value}\n"
+    )
+    write_as_nobody(journald, [f"{line}LEDGERMQ_EVENT=NODE_STOPPED\n"] * FORGED + [line])
+    forged = wait_until(
+        lambda: len(found := journald.entries("PRIORITY=2")) > FORGED and found, "the forged lines"
+    )
+    console = ConsoleClient(socket, host="localhost")
+    page = console.get("/events").text
+    told = last_events("n7", EVENTS_SHOWN, uid=os.geteuid(), journal=journald.folder).told
+
+    assert {entry["_UID"] for entry in forged} == {str(NOBODY)}
+    assert "node is ready" in page and "forged" not in page
+    assert "NODE_READY" in {one.event for one in told}
+    assert not [one for one in told if "forged" in one.text]
+
+
+def write_as_nobody(journald: Journald, lines: list[str]) -> None:
+    """Another account of the host writes to the journal, by its own protocol."""
+    connection = sockets.socket(sockets.AF_UNIX, sockets.SOCK_DGRAM)
+    with connection:
+        connection.connect(str(journald.socket))
+        # Who sends is told by the kernel at each datagram, and not by who has connected.
+        subprocess.run(
+            [sys.executable, "-c", _WRITE, str(connection.fileno()), *lines],
+            pass_fds=[connection.fileno()], user=NOBODY, check=True, timeout=PATIENCE_S,
+        )  # fmt: skip
 
 
 def test_what_libraries_print_is_in_the_journal_too(

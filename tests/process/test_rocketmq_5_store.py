@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.cli.main import main
-from ledgermq.model.errors import ConfigError
 from ledgermq.model.exit_status import EXIT_CONFIG
-from ledgermq.pipeline.source.store_source import StoreSource
 from tests.conftest import Golden
 from tests.process.conftest import Node
 from tests.process.node_start import SERVE
@@ -131,13 +129,3 @@ def test_an_upgrade_takes_timers_along_and_refuses_other_queues(
     assert statuses == [0, EXIT_CONFIG]
     assert content(tables.root) == before
     assert {b"timer 3600000", b"timer 7200000"} <= {bytes(one.body) for one in found}
-
-
-def test_spark_reads_no_store_whose_queues_it_cannot_see(golden: Golden) -> None:
-    source = StoreSource(golden("p551"))
-    found = source.queues()
-    source.close()
-
-    assert "plain0" in {topic for topic, _ in found}
-    with pytest.raises(ConfigError, match="all queues are in RocksDB"):
-        StoreSource(golden("r551rocks"))

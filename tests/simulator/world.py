@@ -287,9 +287,13 @@ class World:
         if process is None:
             return {"error": "down"}
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.connect(str(node.paths.raft_control))
-            client.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
             client.setblocking(False)
+            try:
+                client.connect(str(node.paths.raft_control))
+            except BlockingIOError:
+                # Whoever was asked stands still, and so many others wait for it.
+                return {"error": "stopped"}
+            client.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
             answer = b""
             for _ in range(8):
                 node.serve_operator()

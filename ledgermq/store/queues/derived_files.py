@@ -153,7 +153,8 @@ def load_derived_files(
 def keeps_tags(root: Path, files: DerivedFiles, log: LogFamily | None) -> bool:
     """Whether messages get index items of their tags; noted where it is found now.
 
-    An index that nobody but us has written since our checkpoint is not looked at again.
+    What nobody but us has written is not looked at again: all up to our checkpoint. Behind it a
+    dispatcher that was killed may have written, or RocketMQ.
 
     Args:
         log: what the index points to; without it only what was noted counts.
@@ -166,9 +167,12 @@ def keeps_tags(root: Path, files: DerivedFiles, log: LogFamily | None) -> bool:
         return index is not None
     if log is None or index.end_position < 0 or files.published is not None:
         return False
-    if saved is not None and index.end_position <= saved.index_end:
+    behind = -1 if saved is None else saved.index_end
+    if index.end_position <= behind:
         return False
-    found = has_tag_items(root, log, index.layout, sign_of_life=files.queues.give_sign)
+    found = has_tag_items(
+        root, log, index.layout, behind=behind, sign_of_life=files.queues.sign_of_life
+    )
     if found:
         keep_tags(root)
     return found

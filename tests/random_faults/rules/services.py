@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 from tests.random_faults.clients.place import CREDITS, DEBITS, LATER, ONCE, WORK
 from tests.random_faults.records import Operation, Records
@@ -102,24 +104,39 @@ def seen_too_early(records: Records, stored: Sequence[Stored]) -> Iterator[str]:
                 yield f"{read.client} was given {value} before it was committed"
 
 
+class _Highest:
+    """The highest offset before any time: an hour has tens of thousands of each."""
+
+    def __init__(self, offsets: Iterable[tuple[int, int]]) -> None:
+        """Times and offsets in any order."""
+        found = sorted(offsets)
+        self._times = [at for at, _ in found]
+        self._highest = [0, *accumulate((offset for _, offset in found), max)]
+
+    def before(self, time_ns: int) -> int:
+        """0 where there is none."""
+        return self._highest[bisect_left(self._times, time_ns)]
+
+
 def offset_fell_back(records: Records, stored: Sequence[Stored]) -> Iterator[str]:
     """Who looks at committed offsets is told none behind an acknowledged one, none never wanted."""
     del stored
     commits: defaultdict[str, list[Operation]] = defaultdict(list)
     for one in records.all("commit offset"):
         commits[str(one.asked["queue"])].append(one)
+    asked = {
+        queue: (
+            _Highest((one.end_ns, one.asked["offset"]) for one in of_queue if one.is_ok),
+            _Highest((one.start_ns, one.asked["offset"]) for one in of_queue),
+        )
+        for queue, of_queue in commits.items()
+    }
     for look in records.all("look at offsets"):
         if not look.is_ok:
             continue
-        for queue, of_queue in commits.items():
+        for queue, (acknowledged, begun) in asked.items():
             told = look.told["offsets"].get(queue, 0)
-            known = max(
-                (o.asked["offset"] for o in of_queue if o.is_ok and o.end_ns < look.start_ns),
-                default=0,
-            )
-            wanted = max(
-                (o.asked["offset"] for o in of_queue if o.start_ns < look.end_ns), default=0
-            )
+            known, wanted = acknowledged.before(look.start_ns), begun.before(look.end_ns)
             if not known <= told <= wanted:
                 yield (
                     f"{look.client} was told {told} of queue {queue}, where {known} was"

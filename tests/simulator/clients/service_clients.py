@@ -66,6 +66,9 @@ IDS = 5
 
 CHANGE_THINK_MS = 200
 
+CUT_MS = (300, 600, 1_200)
+"""How long who sent something hears nothing, while the window of its topic ends."""
+
 WINDOW_MS = 86_400_000
 """More than clocks jump."""
 
@@ -497,6 +500,30 @@ class TopicChanger(ServiceClient):
         self.ask(verb, {"topic": name, **fields}, answered)
 
 
+class WindowEnder(TopicChanger):
+    """Gives one topic a window, and ends it.
+
+    Attributes:
+        wants_window: whether its topic is to have one.
+    """
+
+    def __init__(self, world: World, number: int, topics: TopicChecker) -> None:
+        super().__init__(world, number, topics)
+        self.wants_window = True
+
+    def act(self) -> None:
+        if self.is_stopped:
+            return
+        name = self.current[0]
+        topic = self._topics.topics[name]
+        if not topic.is_there:
+            self._ask(name, topic, "create")
+        elif self.wants_window == (topic.once_since is None):
+            self._ask(name, topic, "once" if self.wants_window else "every")
+        else:
+            self.soon(self.act, RETRY_MS)
+
+
 def first_topics(number: int) -> list[str]:
     """Those that a changer begins with."""
     return [f"{PREFIX}changer{number}-{at}" for at in range(TOPICS)]
@@ -521,17 +548,23 @@ class TopicSender:
 
     def _make(self, number: int) -> Sequence[Message]:
         """One message most times, which goes the writer's short way, or some to one topic."""
-        random, topics = self._random, self._topics
-        name = random.choice([one for changer in self._changers for one in changer.current])
-        ids = random.sample(range(IDS), random.choice((1, 1, 1, 3)))
+        topics = self._topics
+        name, ids = self._draw(number)
         self._bodies = [f"{self._name}-{number}-{at}" for at in range(len(ids))]
         found = []
-        for body, one in zip(self._bodies, ids, strict=True):
-            unique_id = f"{name}-{one}"
+        for body, unique_id in zip(self._bodies, ids, strict=True):
             topics.sends(body, name, unique_id)
             properties = encode_properties({UNIQ_KEY: unique_id})
             found.append(Message(topic=name, queue_id=0, body=body.encode(), properties=properties))
         return found
+
+    def _draw(self, number: int) -> tuple[str, Sequence[str]]:
+        """A topic, and the unique ids of a frame to it."""
+        del number
+        random = self._random
+        name = random.choice([one for changer in self._changers for one in changer.current])
+        ids = random.sample(range(IDS), random.choice((1, 1, 1, 3)))
+        return name, [f"{name}-{one}" for one in ids]
 
     def _note(self, sent: Sent, stored: Sequence[CommittedMessage]) -> None:
         known = {one.record for one in sent.duplicates}
@@ -542,3 +575,48 @@ class TopicSender:
         """Its topic is gone, or closed."""
         self._topics.refused += not refusal.retriable and refusal.stored == "no"
         return not refusal.retriable
+
+
+class CutSender(TopicSender):
+    """Sends messages behind one that is left out, and hears of it when its topic has no window.
+
+    Attributes:
+        ended: how many of these frames were answered after their window.
+    """
+
+    def __init__(
+        self, world: World, producer: SimulatedProducer, topics: TopicChecker, ender: WindowEnder
+    ) -> None:
+        super().__init__(world, producer, topics, [ender])
+        self.ended = 0
+        self._events = world.events
+        self._producer = producer
+        self._ender = ender
+        self._cut = ""
+
+    def go_on(self) -> None:
+        """Send again, though producers were stopped."""
+        self._producer.is_stopped = False
+        self._producer.cut_off(1)
+
+    def stop(self) -> None:
+        """Send nothing new."""
+        self._producer.is_stopped = True
+
+    def _draw(self, number: int) -> tuple[str, Sequence[str]]:
+        name, new = self._ender.current[0], f"{self._name}-{number}"
+        topic = self._topics.topics[name]
+        self._cut = ""
+        self._ender.wants_window = topic.once_since is None or not topic.ids
+        if self._ender.wants_window:
+            return name, [new]
+        self._cut = name
+        for_ns = self._random.choice(CUT_MS) * MS
+        # First it is sent, and what was sent arrives.
+        self._events.after(1, lambda: self._producer.cut_off(for_ns))
+        return name, [self._random.choice(sorted(topic.ids)), f"{new}-1", f"{new}-2"]
+
+    def _note(self, sent: Sent, stored: Sequence[CommittedMessage]) -> None:
+        super()._note(sent, stored)
+        topic = self._topics.topics.get(self._cut)
+        self.ended += topic is not None and topic.once_since is None

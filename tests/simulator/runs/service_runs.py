@@ -32,6 +32,7 @@ from tests.simulator.clients.service_clients import (
     CHANGERS,
     Canceller,
     Committer,
+    CutSender,
     Ender,
     Makers,
     Operator,
@@ -39,6 +40,7 @@ from tests.simulator.clients.service_clients import (
     ServiceClient,
     TopicChanger,
     TopicSender,
+    WindowEnder,
     first_topics,
     is_undone,
     is_unknown,
@@ -82,6 +84,11 @@ keys.
 
 PRIORITY_EVERY, PRIORITY_AT = 5, 4
 """Likewise among these seeds: the topic has priorities."""
+
+CUT_EVERY, CUT_AT = 11, 3
+"""Likewise of windows that end while who has sent something hears nothing."""
+
+CUT_WAIT_MS = 10_000
 
 SHARERS = 3
 
@@ -257,7 +264,8 @@ class ServiceRun(FaultRun):
             shape = replace(shape, frame_bytes=ONE_ENTRY, frames_in_flight=1)
         if self._has_sink:
             shape = replace(shape, staged_ms=STAGED_MS)
-        topics = tuple(name for one in range(CHANGERS) for name in first_topics(one))
+        changers = CHANGERS + self._has_cuts
+        topics = tuple(name for one in range(changers) for name in first_topics(one))
         shape = replace(shape, topics=topics)
         if self._has_priorities:
             shape = replace(shape, message_type=BY_PRIORITY)
@@ -281,6 +289,10 @@ class ServiceRun(FaultRun):
     @property
     def _has_priorities(self) -> bool:
         return self._has_shares and self.seed // SHARE_EVERY % PRIORITY_EVERY == PRIORITY_AT
+
+    @property
+    def _has_cuts(self) -> bool:
+        return self.seed % CUT_EVERY == CUT_AT
 
     def _begin(self) -> None:
         world, checker = self.world, self.checker
@@ -327,6 +339,11 @@ class ServiceRun(FaultRun):
             sender = world.add_producer(f"sender{number}")
             TopicSender(world, sender, checker.topics, changers)
         self.clients += changers
+        if self._has_cuts:
+            window_ender = WindowEnder(world, CHANGERS, checker.topics)
+            producer = world.add_producer("cut")
+            self._cut_sender = CutSender(world, producer, checker.topics, window_ender)
+            self.clients.append(window_ender)
         self._answers = 0
         for client in self.clients:
             if self._is_from_outside:
@@ -402,6 +419,8 @@ class ServiceRun(FaultRun):
         self._look_at_clocks()
         for node in world.nodes.values():
             node.clock.epoch_ahead_ns = 0
+        if self._has_cuts:
+            self._cut_once_more()
         for client in self.clients:
             client.is_stopped = True
         wait(
@@ -413,6 +432,14 @@ class ServiceRun(FaultRun):
         wait(world, APPLIED_MS, "all brokers know the same", self._is_even)
         for node in sound_members(world):
             self._check_answers(node)
+
+    def _cut_once_more(self) -> None:
+        """What faults leave no time for most times: a window ends before its sender hears."""
+        sender = self._cut_sender
+        ended = sender.ended
+        sender.go_on()
+        wait(self.world, CUT_WAIT_MS, "who was cut off is answered", lambda: sender.ended > ended)
+        sender.stop()
 
     def _missing(self) -> list[str]:
         found = self.checker.missing(self._now_ms())

@@ -9,6 +9,10 @@ import pytest
 
 from ledgermq.cli.arguments import LateCommand
 from ledgermq.cli.main import whole_parser
+from tests import left_out
+
+WITHOUT_SPARK = left_out.without_spark(needs_java=False)
+"""Some commands are of what reads for Spark."""
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -19,6 +23,7 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
                 yield from parsers(below)
 
 
+@pytest.mark.skipif(bool(WITHOUT_SPARK), reason=WITHOUT_SPARK)
 def test_the_function_of_every_late_command_is_there() -> None:
     functions = [parser.get_default("func") for parser in parsers(whole_parser())]
     late = [one for one in functions if isinstance(one, LateCommand)]

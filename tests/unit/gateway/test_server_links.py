@@ -133,14 +133,14 @@ class TlsServer(threading.Thread):
     def __init__(self, server: Server, certificate: Path, key: Path) -> None:
         super().__init__()
         self._server = server
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(certificate, key)
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.load_cert_chain(certificate, key)
         self.seen = b""
 
     def run(self) -> None:
         with self._server.accept() as raw:
             try:
-                with self._context.wrap_socket(raw, server_side=True) as sock:
+                with self._tls.wrap_socket(raw, server_side=True) as sock:
                     while len(self.seen) < SIZE:
                         self.seen += sock.recv(65_536)
                     sock.sendall(reply(1) + reply(2))
