@@ -1,4 +1,8 @@
-"""Source of a backup: a store, of a running node up to what is committed at this moment."""
+"""Source of a backup: a store, of a running node up to what is committed at this moment.
+
+An understudy that follows a RocketMQ master is asked in the same way: its folder is its runtime
+directory, too, and committed is what is on its disk, and confirmed where masters are elected.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from ledgermq.conversion.backup_manifest import BackupManifest
+from ledgermq.conversion.understudy_note import UnderstudyNote, read_note
 from ledgermq.formats.dledger_entry import decode_entry_header
 from ledgermq.formats.kernels.kernel import SCAN_ROWS, ScanStatus, scan_entries
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor
 from ledgermq.members.peer_identity import cluster_id, draw_identity, identity_of
 from ledgermq.members.roster import RosterFile
-from ledgermq.model.config.settings import LogKind, NodeSection, Settings, StoreSection
+from ledgermq.model.config.settings import LogKind, NodeSection, StoreSection
 from ledgermq.model.errors import ConfigError, CorruptLogError, NotLeaderError
-from ledgermq.model.ids import NO_INDEX, Index, NodeId
+from ledgermq.model.ids import NO_INDEX, Index, NodeId, Position, Term
 from ledgermq.process.settings.settings_loading import load_settings
 from ledgermq.raft.term_slots import decode_slots
 from ledgermq.store.files.properties_file import decode_current_term, decode_dledger_checkpoint
@@ -25,6 +30,8 @@ from ledgermq.store.files.small_file import read_file
 from ledgermq.store.log_reader import LogReader
 from ledgermq.store.recovery.log_damage import damage_path, read_damage
 from ledgermq.store.store_directory import StoreDirectory
+from ledgermq.understudy.followed_settings import is_elected, section_of
+from ledgermq.understudy.understudy_status import read_status
 
 
 def describe_stopped(directory: StoreDirectory, section: StoreSection) -> BackupManifest:
@@ -56,14 +63,14 @@ def describe_running(directory: StoreDirectory, runtime: Path) -> BackupManifest
     """What is committed on the node in ``runtime`` now.
 
     Raises:
-        ConfigError: another node's runtime directory.
+        ConfigError: another node's runtime directory, or another understudy's.
         CorruptLogError: the node has lost entries, and not got them back yet.
         NotLeaderError: the node does not know yet what is committed; try again.
         StorageError: no node runs there.
     """
-    settings = _settings_of(directory, runtime)
-    queue_file_size = settings.store.mapped_file_size_consume_queue or directory.queue_file_size
-    section = replace(settings.store, mapped_file_size_consume_queue=queue_file_size)
+    section = _section_of(directory, runtime)
+    queue_file_size = section.mapped_file_size_consume_queue or directory.queue_file_size
+    section = replace(section, mapped_file_size_consume_queue=queue_file_size)
     committed = _committed_now(runtime)
     is_plain = directory.log is LogKind.COMMITLOG
     reader = LogReader(directory)
@@ -89,7 +96,7 @@ def committed_position(directory: StoreDirectory, runtime: Path) -> int:
         ConfigError, NotLeaderError, StorageError: as ``describe_running``.
         StaleGenerationError: the node has never run, or is of another version.
     """
-    _settings_of(directory, runtime)
+    _section_of(directory, runtime)
     return _committed_now(runtime).position
 
 
@@ -136,23 +143,44 @@ def prepare_group(
     return prepare
 
 
-def _settings_of(directory: StoreDirectory, runtime: Path) -> Settings:
-    settings = load_settings(runtime / "settings.toml")
-    if settings.store.path_root_dir.resolve() != directory.root.resolve():
+def _section_of(directory: StoreDirectory, runtime: Path) -> StoreSection:
+    note = read_note(runtime)
+    if note is not None and note.promoted_at_ms is None:
+        section = section_of(note, runtime)
+    else:
+        section = load_settings(runtime / "settings.toml").store
+    if section.path_root_dir.resolve() != directory.root.resolve():
         raise ConfigError(
             "the node in that runtime directory has another store",
             runtime_dir=str(runtime),
-            found=str(settings.store.path_root_dir),
+            found=str(section.path_root_dir),
             store=str(directory.root),
         )
-    return settings
+    return section
 
 
 def _committed_now(runtime: Path) -> LogCursor:
+    note = read_note(runtime)
+    if note is not None and note.promoted_at_ms is None:
+        return _followed_now(runtime, note)
     with CursorPage.attach(runtime / "cursors") as page:
         if not page.has_committed():
             raise NotLeaderError("the node does not know yet what is committed: try again")
         return page.read_committed()
+
+
+def _followed_now(root: Path, note: UnderstudyNote) -> LogCursor:
+    """What an understudy has for ever, as it said within the last second."""
+    status = read_status(root)
+    if status is None:
+        raise NotLeaderError("the understudy has not followed yet: ledgermq understudy run")
+    end = status.durable
+    if is_elected(note):
+        # What is behind may be taken back, when another master is elected.
+        end = min(end, status.confirmed)
+    if end < 0:
+        raise NotLeaderError("the master does not say what is confirmed: nothing is for ever yet")
+    return LogCursor(Position(end), NO_INDEX, Term(0))
 
 
 def _manifest(

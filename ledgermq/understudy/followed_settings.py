@@ -19,6 +19,8 @@ _ACCOUNTS = ("aclEnable", "authenticationEnabled")
 
 _ELECTION = ("enableControllerMode", "controllerAddr")
 
+_ROLE, _REPLICAS = "brokerRole", "inSyncReplicas"
+
 _NOT_OF_THE_STORE = frozenset({"dLegerGroup", "dLegerSelfId", "dLegerPeers", "preferredLeaderId"})
 MASTER_ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
 _MODES = {
@@ -60,7 +62,7 @@ def look_at_master(master: str, remoting: str, access: MasterAccess) -> Understu
     rows = read_properties(text)
     kept = [
         f"{key}={rows[key].value}"
-        for key in (*TRANSLATED, "timerWheelEnable", *_ACCOUNTS, *_ELECTION)
+        for key in (*TRANSLATED, "timerWheelEnable", *_ACCOUNTS, *_ELECTION, _ROLE, _REPLICAS)
         if key in rows and key not in _NOT_OF_THE_STORE
     ]
     return UnderstudyNote(
@@ -83,7 +85,7 @@ def check_mode(told: MasterSettings, remoting: str) -> None:
             raise ConfigError(
                 f"the broker cannot be followed: it is {what}", remoting=remoting, key=key
             )
-    role = told.text("brokerRole").strip()
+    role = told.text(_ROLE).strip()
     if role not in MASTER_ROLES and elected_by(told) is None:
         raise ConfigError(
             "the broker is no master: follow the master itself", remoting=remoting, role=role
@@ -94,6 +96,25 @@ def has_accounts(note: UnderstudyNote) -> bool:
     """Whether the master let in none but its accounts, who are in no table that is followed."""
     told = MasterSettings(note.config)
     return any(told.is_true(key) for key in _ACCOUNTS)
+
+
+def is_elected(note: UnderstudyNote) -> bool:
+    """Whether a controller says who the master is."""
+    return elected_by(MasterSettings(note.config)) is not None
+
+
+def waits_for_slaves(note: UnderstudyNote) -> bool | None:
+    """Whether the master acknowledges what a slave of it has, too, and nothing before.
+
+    RocketMQ 5 counts itself among ``inSyncReplicas``, which is 1 unless it is set: a
+    ``SYNC_MASTER`` of it waits for nobody then. None: its controller decides.
+    """
+    if is_elected(note):
+        return None
+    told = MasterSettings(note.config)
+    if told.text(_ROLE).strip() != "SYNC_MASTER":
+        return False
+    return note.product < 5 or (told.number(_REPLICAS) or 1) > 1
 
 
 def translation_of(note: UnderstudyNote, root: Path) -> Translation:

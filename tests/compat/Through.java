@@ -11,30 +11,48 @@ import org.apache.rocketmq.common.message.*;
 /** Producers, an ordered and a concurrent consumer that go on through whatever happens to the brokers.
  *  Arguments: topic, the prefix of the groups. The name servers are in NAMESRV. Says "runs" once
  *  everything has been acknowledged and consumed once, and sends until it reads a line; then it waits
- *  until both consumers have all that was acknowledged, and says what was lost, doubled and turned. */
+ *  until both consumers have all that was acknowledged, and says what was lost, doubled and turned.
+ *  Doubled is what stands in more places of its queue than sends without an acknowledgement explain, or
+ *  not where its acknowledgement said. */
 public class Through {
   static final int KEYS = 4;
   static final long PATIENCE_NS = 120_000_000_000L;
   static final AtomicLongArray ACKED = new AtomicLongArray(KEYS);
   static final Reader ORDERED = new Reader(), CONCURRENT = new Reader();
   static final AtomicLong REFUSED = new AtomicLong();
+  /** Of each message, by its body: sends without an acknowledgement, and where the acknowledged one is. */
+  static final Map<String, Integer> UNKNOWN = new ConcurrentHashMap<>();
+  static final Map<String, String> PLACED = new ConcurrentHashMap<>();
   static volatile boolean stops;
 
   /** Numbers of each key's messages as a consumer gets them. */
   static class Reader {
     final List<TreeSet<Long>> seen = new ArrayList<>();
+    final Map<String, Set<String>> places = new HashMap<>();
     long again, turned;
 
     Reader() { for (int key = 0; key < KEYS; key++) seen.add(new TreeSet<>()); }
 
     synchronized void take(MessageExt one) {
-      String[] words = new String(one.getBody(), StandardCharsets.UTF_8).split(" ");
+      String body = new String(one.getBody(), StandardCharsets.UTF_8);
+      String[] words = body.split(" ");
       TreeSet<Long> all = seen.get(Integer.parseInt(words[0]));
       long number = Long.parseLong(words[1]);
       // What comes again was there before; what comes first comes behind all that was there.
       if (all.contains(number)) again++;
       else if (number != (all.isEmpty() ? 0 : all.last() + 1)) turned++;
       all.add(number);
+      places.computeIfAbsent(body, key -> new HashSet<>()).add(one.getQueueId() + " " + one.getQueueOffset());
+    }
+
+    synchronized long doubled() {
+      long count = 0;
+      for (Map.Entry<String, String> one : PLACED.entrySet()) {
+        Set<String> found = places.getOrDefault(one.getKey(), Set.of());
+        if (!found.contains(one.getValue())) count++;
+        else if (found.size() > 1 + UNKNOWN.getOrDefault(one.getKey(), 0)) count++;
+      }
+      return count;
     }
 
     synchronized long missing() {
@@ -128,6 +146,7 @@ public class Through {
     System.out.println("acked " + acked + " refused " + REFUSED);
     System.out.println("ordered missing " + ORDERED.missing() + " turned " + ORDERED.turned);
     System.out.println("concurrent missing " + CONCURRENT.missing());
+    System.out.println("doubled " + ORDERED.doubled() + " " + CONCURRENT.doubled());
     System.out.println("again " + ORDERED.again + " " + CONCURRENT.again);
     ordered.shutdown();
     concurrent.shutdown();
@@ -148,12 +167,14 @@ public class Through {
         SendResult result = producer.send(new Message(topic, "TagA", body),
             (queues, one, given) -> queues.get((Integer) given % queues.size()), key);
         if (result.getSendStatus() != SendStatus.SEND_OK) throw new IllegalStateException("" + result);
+        PLACED.put(key + " " + number, result.getMessageQueue().getQueueId() + " " + result.getQueueOffset());
         long now = System.nanoTime(), before = last.getAndSet(now);
         longest.accumulateAndGet(now - before, Math::max);
         ACKED.incrementAndGet(key);
         Thread.sleep(5);
       } catch (Exception error) {
         // It may be stored all the same: then it comes again, behind none that was sent later.
+        UNKNOWN.merge(key + " " + number, 1, Integer::sum);
         if (REFUSED.incrementAndGet() % 50 == 1) System.out.println("refused " + error);
         try { Thread.sleep(20); } catch (InterruptedException ended) { return; }
       }

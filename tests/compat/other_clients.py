@@ -13,6 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.compat.rocketmq import oracle_program
+
 CLIENTS = Path(__file__).with_name("clients")
 CACHE = Path("~/.cache/ledgermq-clients").expanduser()
 MAKE_S = 500.0
@@ -140,6 +142,24 @@ def java4_pulled() -> Command:
 def java5_pulled() -> Command:
     """``Pulled.java`` with the client of RocketMQ 5."""
     return _java("java5", "Pulled", Path(__file__).with_name("Pulled.java").read_text())
+
+
+def java5_through() -> Command:
+    """``Through.java`` with the client of RocketMQ 5.5."""
+    return _java("java5broker", "Through", Path(__file__).with_name("Through.java").read_text())
+
+
+def java5_dump() -> Command:
+    """The oracle's ``Dump.java`` with RocketMQ 5.5's client, tools and library of JSON."""
+    source = (oracle_program().parent / "src" / "Dump.java").read_text()
+    for old, new in (
+        ("common.protocol", "remoting.protocol"),
+        ("alibaba.fastjson.", "alibaba.fastjson2."),
+        ("new JSONObject(true)", "new JSONObject()"),
+        ("toJSONString(out,true)", "toJSONString(out)"),
+    ):
+        source = source.replace(old, new)
+    return _java("java5broker", "Dump", source)
 
 
 def java5_tools() -> Command:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.compat.other_clients import Command
 from tests.compat.rocketmq import oracle_program
 from tests.process.conftest import Node
 from tests.process.group_nodes import (
@@ -107,6 +108,17 @@ class JavaProgram:
         return self.lines
 
 
+def java_command(
+    program: str | Path, *, heap: str = "512m", properties: Mapping[str, str] | None = None
+) -> Command:
+    """A program of this folder, or of the oracle's, with RocketMQ 4.9.4's libraries."""
+    defined = "".join(f" -D{name}={value}" for name, value in (properties or {}).items())
+    return (
+        [sys.executable, str(oracle_program()), "java", str(program)],
+        {"_JAVA_OPTIONS": f"-Xmx{heap} -XX:+UseSerialGC{defined}"},
+    )
+
+
 @contextmanager
 def java_program(
     name_servers: str,
@@ -123,16 +135,26 @@ def java_program(
         folder: where what it says is kept, and what it writes where it is.
         properties: of the JVM.
     """
-    defined = "".join(f" -D{name}={value}" for name, value in (properties or {}).items())
-    said = folder / f"{Path(program).stem}-{os.urandom(4).hex()}.said"
+    command = java_command(program, heap=heap, properties=properties)
+    with client_program(name_servers, command, *words, folder=folder) as running:
+        yield running
+
+
+@contextmanager
+def client_program(
+    name_servers: str, command: Command, *words: str, folder: Path
+) -> Iterator[JavaProgram]:
+    """Run a client with ``NAMESRV`` set; nothing of it is left at the end.
+
+    Args:
+        folder: where what it says is kept, and what it writes where it is.
+    """
+    program, needed = command
+    said = folder / f"{Path(program[-1]).stem}-{os.urandom(4).hex()}.said"
     with said.open("w") as target:
         process = subprocess.Popen(
-            [sys.executable, str(oracle_program()), "java", str(program), *words],
-            env={
-                **os.environ,
-                "NAMESRV": name_servers,
-                "_JAVA_OPTIONS": f"-Xmx{heap} -XX:+UseSerialGC{defined}",
-            },
+            [*program, *words],
+            env={**os.environ, "NAMESRV": name_servers, **needed},
             # Some sub-commands of mqadmin write files where they are.
             cwd=folder,
             stdin=subprocess.PIPE,

@@ -16,6 +16,7 @@ from typing import Any
 from ledgermq.model.ids import NodeId
 from ledgermq.sessions.keys.peer_keys import init_keys
 from tests.compat.remoting_group import JavaProgram, java_program
+from tests.compat.rocket_group5 import RocketGroup5
 from tests.compat.rocketmq import (
     BROKER,
     MASTER_ID,
@@ -39,6 +40,8 @@ class RocketGroup:
         places: where the name server and the brokers listen.
     """
 
+    version = "4.9"
+
     def __init__(self, folder: Path, *words: str, names: Sequence[str] = NAMES) -> None:
         """Nothing runs yet.
 
@@ -52,6 +55,10 @@ class RocketGroup:
         self.process: subprocess.Popen[bytes] | None = None
         self.places: dict[str, str] = {}
         self._lock = ORACLE_LOCK.open("w")
+
+    def conf(self, name: str) -> Path:
+        """The broker.conf of a host."""
+        return self.folder / f"{name}.conf"
 
     def start(self) -> None:
         """Start it; name server and brokers are where they were before.
@@ -121,10 +128,19 @@ def _migrate(*words: object) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+def run_migrate(*words: object) -> dict[str, Any]:
+    """What a step says, which must go well."""
+    done = _migrate(*words)
+
+    assert done.returncode == 0, done.stderr
+    facts: dict[str, Any] = json.loads(done.stdout)
+    return facts
+
+
 class Move:
     """The hosts of a group, which are folders here, and what is typed on them."""
 
-    def __init__(self, rocketmq: RocketGroup, make_node: Callable[[], Node]) -> None:
+    def __init__(self, rocketmq: RocketGroup | RocketGroup5, make_node: Callable[[], Node]) -> None:
         self.rocketmq = rocketmq
         self.folder = rocketmq.folder
         self.names = rocketmq.names
@@ -138,11 +154,7 @@ class Move:
 
     def migrate(self, *words: object) -> dict[str, Any]:
         """Run a step, which must go well."""
-        done = _migrate(*words)
-
-        assert done.returncode == 0, done.stderr
-        facts: dict[str, Any] = json.loads(done.stdout)
-        return facts
+        return run_migrate(*words)
 
     def verified(self, manifest: Path, store: Path) -> dict[str, Any] | None:
         """What ``verify`` says; None while the store lacks something of the manifest."""
@@ -153,7 +165,7 @@ class Move:
         """Settings and manifest of one host; n0 is the name server, too."""
         places = self.rocketmq.places
         words: list[object] = [
-            self.folder / f"{name}.conf",
+            self.rocketmq.conf(name),
             "--settings", self.folder / f"{name}.toml",
             "--manifest", self.folder / f"{name}.before",
             "--remoting", places[name],
@@ -166,6 +178,12 @@ class Move:
         if name == self.names[0]:
             words += ["--name-server", places["namesrv"]]
         return self.migrate("take-over", *words)
+
+    def back(self, name: str) -> dict[str, Any]:
+        """What one host has for the RocketMQ that it came from, with a manifest."""
+        manifest = self.folder / f"{name}.after"
+        words = ["--manifest", manifest, "--to", self.rocketmq.version]
+        return self.migrate("back", self.store(name), *words)
 
     def start(self) -> Group:
         """Start the nodes; they are the group that leads soon."""

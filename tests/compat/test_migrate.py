@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from shutil import copytree
@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.compat.remoting_group import java_program
+from tests.compat.other_clients import Command, NotToBeHadError, java5_through
+from tests.compat.remoting_group import JavaProgram, client_program, java_command, java_program
 from tests.compat.rocket_group import NAMES, Move, RocketGroup, slave_of
+from tests.compat.rocket_group5 import RocketGroup5
 from tests.compat.rocketmq import START_TIMEOUT_S
 from tests.process.conftest import Node, wait_until
 
@@ -26,20 +28,45 @@ LONG = pytest.mark.skipif(
 )
 
 
+def made(
+    product: int, folder: Path, *, names: Sequence[str]
+) -> tuple[RocketGroup | RocketGroup5, Command]:
+    """RocketMQ 4.9.4 or 5.5.1, not started, and clients that go on through whatever happens."""
+    if product == 4:
+        return RocketGroup(folder, names=names), java_command(THROUGH)
+    try:
+        return RocketGroup5(folder, names=names), java5_through()
+    except NotToBeHadError as error:
+        pytest.skip(str(error))
+
+
+def check_through(java: JavaProgram) -> None:
+    """The clients end, and nothing acknowledged is lost, turned round, or there twice."""
+    java.tell("stop")
+    lines = java.wait()
+    print(*java.said("through "), *java.said("acked "), *java.said("again "), sep="\n")
+
+    assert "ordered missing 0 turned 0" in lines, lines[-50:]
+    assert "concurrent missing 0" in lines, lines[-50:]
+    assert "doubled 0 0" in lines, lines[-50:]
+
+
+@pytest.mark.parametrize("product", [4, 5])
 def test_a_group_moves_to_us_and_back_under_clients_that_go_on(
-    make_node: Callable[[], Node], tmp_path: Path
+    make_node: Callable[[], Node], tmp_path: Path, product: int
 ) -> None:
+    """RocketMQ 4.9.4 and 5.5.1, with Java's client of the same age."""
     with ExitStack() as ends:
-        rocketmq = RocketGroup(tmp_path)
+        rocketmq, client = made(product, tmp_path, names=NAMES)
         ends.callback(rocketmq.end)
         move = Move(rocketmq, make_node)
         rocketmq.start()
         java = ends.enter_context(
-            java_program(rocketmq.places["namesrv"], THROUGH, "moved", "m", folder=tmp_path)
+            client_program(rocketmq.places["namesrv"], client, "moved", "m", folder=tmp_path)
         )
         wait_until(lambda: java.has_said("runs"), "producers and consumers", RUNS_S)
         for name in NAMES:
-            facts = move.migrate("check", tmp_path / f"{name}.conf")
+            facts = move.migrate("check", rocketmq.conf(name))
 
             assert facts["broker"].startswith("runs as process ")
         leader: str = wait_until(rocketmq.leader, "RocketMQ's leader", START_TIMEOUT_S)
@@ -61,10 +88,7 @@ def test_a_group_moves_to_us_and_back_under_clients_that_go_on(
             assert found["added"] > 0
 
         assert group.stop() == [0, 0, 0]
-        back = [
-            move.migrate("back", move.store(name), "--manifest", tmp_path / f"{name}.after")
-            for name in NAMES
-        ]
+        back = [move.back(name) for name in NAMES]
         rocketmq.start()
         java.tell("theirs")
         wait_until(lambda: java.has_said("through theirs "), "clients with RocketMQ", RUNS_S)
@@ -72,13 +96,9 @@ def test_a_group_moves_to_us_and_back_under_clients_that_go_on(
             found = move.migrate("verify", tmp_path / f"{name}.after", move.store(name))
 
             assert found["compared"] == facts["messages"] > 0
-        java.tell("stop")
-        lines = java.wait()
+        check_through(java)
         rocketmq.stop()
-    print(*java.said("through "), *java.said("acked "), *java.said("again "), sep="\n")
 
-    assert "ordered missing 0 turned 0" in lines, lines[-50:]
-    assert "concurrent missing 0" in lines, lines[-50:]
     assert [name for name, node in move.nodes.items() if node.logged("ERROR")] == []
 
 
@@ -101,7 +121,7 @@ def test_a_plain_broker_moves_to_us_and_back_under_clients_that_go_on(
             java_program(rocketmq.places["namesrv"], THROUGH, "moved", "m", folder=tmp_path)
         )
         wait_until(lambda: java.has_said("runs"), "producers and consumers", RUNS_S)
-        checked = move.migrate("check", tmp_path / f"{name}.conf")
+        checked = move.migrate("check", rocketmq.conf(name))
         # The slave ends first: its master waits for it.
         slave.close()
         rocketmq.stop()
@@ -115,7 +135,7 @@ def test_a_plain_broker_moves_to_us_and_back_under_clients_that_go_on(
         ours = move.migrate("verify", tmp_path / f"{name}.before", move.store(name))
 
         assert group.stop() == [0]
-        back = move.migrate("back", move.store(name), "--manifest", tmp_path / f"{name}.after")
+        back = move.back(name)
         rocketmq.start()
         if with_slave:
             slave.enter_context(slave_of(rocketmq, store))
@@ -129,16 +149,12 @@ def test_a_plain_broker_moves_to_us_and_back_under_clients_that_go_on(
             )
 
             assert found["compared"] == back["messages"]
-        java.tell("stop")
-        lines = java.wait()
+        check_through(java)
         slave.close()
         rocketmq.stop()
-    print(*java.said("through "), *java.said("acked "), *java.said("again "), sep="\n")
 
     assert checked["broker"].startswith("runs as process ")
     assert ours["compared"] == taken["messages"] > 0
     assert ours["added"] > 0
     assert theirs["compared"] == back["messages"] > taken["messages"]
-    assert "ordered missing 0 turned 0" in lines, lines[-50:]
-    assert "concurrent missing 0" in lines, lines[-50:]
     assert not move.nodes[name].logged("ERROR")

@@ -14,7 +14,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ledgermq.cli.main import main
+from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_STORAGE
 from ledgermq.model.names.system_topics import is_system_topic
+from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.store.store_view import StoreView
 from ledgermq.understudy.understudy_status import UnderstudyStatus, read_status
@@ -26,7 +28,7 @@ from tests.process.remoting_client import RemotingClient
 from tests.process.understudy_process import UnderstudyProcess, understudy
 from tests.unit.understudy.small_master import SmallMaster, small_master
 from tests.unit.understudy.test_received_log import log_bytes
-from tests.unit.understudy.test_understudy import queue_bytes
+from tests.unit.understudy.test_understudy import LARGEST, queue_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +97,60 @@ def test_an_understudy_killed_at_any_moment_has_the_masters_bytes_in_the_end(
 
     assert log_bytes(process.folder) == log_bytes(golden("gs1"))
     assert queue_bytes(process.folder) == queue_bytes(golden("gs1"))
+
+
+def test_backups_and_pieces_of_a_running_master_are_made_of_its_understudy(
+    golden: Golden, process: UnderstudyProcess, tmp_path: Path
+) -> None:
+    """By ``--runtime-dir`` of its folder, while it follows; each one goes on where it was. Spark
+    reads the folder as it reads any store.
+    """
+    streams, pieces, whole = (str(tmp_path / name) for name in ("streams", "pieces", "whole"))
+    words = [str(process.folder), "--runtime-dir", str(process.folder)]
+    makes = [
+        ["backup", "stream", *words, "--to", streams, "--once"],
+        ["piece", "seal", *words, "--to", pieces],
+    ]
+    with small_master(golden("gs1")) as master:
+        master.end = master.whole // 2
+        process.add(master.address, master.remoting)
+        refused = main(makes[0])
+        process.start()
+        # It has whole records alone.
+        wait_until(lambda: status_of(process).durable > master.end - LARGEST, "it follows")
+        first = [main(one) for one in makes]
+        point = status_of(process).durable
+        master.grow(master.whole)
+        wait_level(process, master)
+        second = [main(one) for one in makes] + [
+            main(["backup", "create", *words[:1], whole, *words[1:]])
+        ]
+        with closing(StoreSource(process.folder)) as source:
+            queues = source.queues()
+        another = main(["piece", "seal", str(golden("gs1")), *words[1:], "--to", pieces])
+        assert process.stop() == 0
+    (backup,) = Path(whole).iterdir()
+    restored = {
+        place: main(["backup", "restore", place, str(tmp_path / f"again-{number}")])
+        for number, place in enumerate((streams, pieces, str(backup)))
+    }
+    then = ["backup", "restore", streams, str(tmp_path / "then"), "--to-position", str(point)]
+    restored["then"] = main(then)
+
+    assert 0 < point < len(log_bytes(process.folder))
+    assert (refused, first, second, another) == (
+        EXIT_STORAGE, [0, 0], [0, 0, 0], EXIT_CONFIG
+    )  # fmt: skip
+    assert set(restored.values()) == {0}
+    with closing(StoreSource(golden("gs1"))) as source:
+        assert queues == source.queues()
+    expected = log_bytes(golden("gs1"))
+    for number in range(3):
+        again = tmp_path / f"again-{number}"
+        assert log_bytes(again) == expected
+        assert queue_bytes(again) == queue_bytes(golden("gs1"))
+        assert main(["store", "check", str(again)]) == 0
+    assert log_bytes(tmp_path / "then") == expected[:point]
 
 
 @pytest.mark.long

@@ -26,7 +26,12 @@ from ledgermq.process.clock import MachineClock
 from ledgermq.process.log_lines import configure
 from ledgermq.store.files.file_names import is_of_others
 from ledgermq.store.origin import Product, UseVerdict, origin_of, refuse_strange
-from ledgermq.understudy.followed_settings import has_accounts, look_at_master, translation_of
+from ledgermq.understudy.followed_settings import (
+    has_accounts,
+    look_at_master,
+    translation_of,
+    waits_for_slaves,
+)
 from ledgermq.understudy.master_access import (
     ACCESS_KEY_OPTION,
     CA_OPTION,
@@ -42,6 +47,11 @@ _OPEN = (
     "the master let in none but its accounts, and the node lets in whoever reaches it: ledgermq acl"
     " import, then access.enabled"
 )
+_ACKNOWLEDGED = {
+    True: "by the master when it is on this disk, too, while the understudy is connected",
+    False: "by the master alone: what was under way when it dies is lost (brokerRole=SYNC_MASTER"
+    " waits for a slave, with RocketMQ 5 if inSyncReplicas is 2)",
+}
 _LOCKS = {"lock", "ledgermq"}
 
 
@@ -67,6 +77,11 @@ def add(arguments: argparse.Namespace) -> int:
         "remoting": note.remoting,
         "rocketmq": note.product,
         "log_file_size": note.log_file_size,
+        **(
+            {}
+            if (waits := waits_for_slaves(note)) is None
+            else {"acknowledged": _ACKNOWLEDGED[waits]}
+        ),
         "next": shlex.join(
             ["ledgermq", "understudy", "run", "--folder", str(root), *_doors(arguments)]
         ),

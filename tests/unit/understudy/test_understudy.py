@@ -11,20 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.conversion.understudy_note import STATUS_NAME, read_note, write_note
+from ledgermq.conversion.understudy_note import (
+    STATUS_NAME,
+    UnderstudyNote,
+    read_note,
+    write_note,
+)
+from ledgermq.daemon.backup_source import committed_end
 from ledgermq.ipc.loop import StopFlag
-from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError
+from ledgermq.model.errors import ConfigError, CorruptLogError, LedgerError, NotLeaderError
 from ledgermq.process.clock import NS_PER_MS, MachineClock
 from ledgermq.remoting.ha_frames import HEADER, PUSHED_SIZE_MAX
 from ledgermq.store.queues.queue_ends import QueueEnds, ends_path, read_queue_ends
 from ledgermq.store.store_view import StoreView
 from ledgermq.understudy import understudy as understudies
-from ledgermq.understudy.followed_settings import look_at_master
+from ledgermq.understudy.followed_settings import look_at_master, waits_for_slaves
 from ledgermq.understudy.ha_link import READ_SIZE
 from ledgermq.understudy.master_access import MasterAccess
 from ledgermq.understudy.promotion import finish_store
 from ledgermq.understudy.understudy import DivergedError, Understudy
-from ledgermq.understudy.understudy_status import UnderstudyStatus, read_status
+from ledgermq.understudy.understudy_status import UnderstudyStatus, read_status, write_status
 from tests.conftest import Golden
 from tests.process.conftest import wait_until
 from tests.small_store import SIZES, write_store
@@ -384,6 +390,48 @@ def test_a_broker_that_cannot_be_followed_is_refused_by_its_name(
         with pytest.raises(ConfigError, match=said):
             look_at_master(master.address, master.remoting, MasterAccess())
         assert master.reports == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "waits"),
+    [
+        ({"brokerRole": "ASYNC_MASTER"}, False),
+        ({"brokerRole": "SYNC_MASTER"}, True),
+        ({"brokerRole": "SYNC_MASTER", "version": "V5_5_1"}, False),
+        ({"brokerRole": "SYNC_MASTER", "version": "V5_5_1", "inSyncReplicas": "1"}, False),
+        ({"brokerRole": "SYNC_MASTER", "version": "V5_5_1", "inSyncReplicas": "2"}, True),
+        ({"brokerRole": "SLAVE", "enableControllerMode": "true", "controllerAddr": "h:1"}, None),
+    ],
+)
+def test_it_is_known_whether_a_master_waits_for_its_slaves(
+    rows: dict[str, str], waits: bool | None, store: Path
+) -> None:
+    with master_of(store) as master:
+        master.version = rows.pop("version", "V4_9_4")
+        master.config |= rows
+
+        assert waits_for_slaves(
+            look_at_master(master.address, master.remoting, MasterAccess())
+        ) is (waits)
+
+
+@pytest.mark.parametrize(("confirmed", "end"), [(70, 70), (120, 100), (-1, None)])
+def test_of_an_elected_master_only_what_is_confirmed_goes_into_backups(
+    confirmed: int, end: int | None, folder: Path
+) -> None:
+    folder.mkdir()
+    rows = "enableControllerMode=true\ncontrollerAddr=127.0.0.1:1"
+    note = UnderstudyNote(master="h:1", remoting="h:2", product=5, log_file_size=1, config=rows)
+    write_note(folder, note)
+    status = UnderstudyStatus(
+        state="following", since_ms=0, told_at_ms=0, durable=100, confirmed=confirmed
+    )
+    write_status(folder, status)
+    if end is None:
+        with pytest.raises(NotLeaderError, match="confirmed"):
+            committed_end(folder)
+    else:
+        assert committed_end(folder) == end
 
 
 class RestingClock(MachineClock):
