@@ -1,7 +1,9 @@
 """How many messages a second does a group of three take, beside NATS JetStream R3 and RocketMQ?
 
-Three loads: batches (two producers, frames of 64, 16 of them unanswered), 32 in flight (one message
-a frame), one in flight. NATS has its async client for the first; RocketMQ 4.9.4 with DLedger has
+Four loads: batches (two producers, frames of 64, 16 of them unanswered); 32 in flight (two
+producers that call ``send`` with 16 messages unanswered); the same with a frame for each message;
+one in flight. NATS has its async client for the first two, and 32 connections that wait for each
+message for the third; RocketMQ 4.9.4 with DLedger has
 batches of 256, 8 of them under way, and its async client, and knows no other durability than a
 majority's memory. Estimate beforehand: three nodes and the clients share two cores, so each entry
 costs its leader's path once and its followers' twice: a third of a single node's throughput.
@@ -28,7 +30,7 @@ from bench.machine import spread, write
 from bench.processes import end_in_order
 from bench.produce_throughput import IN_FLIGHT, PRODUCERS, TOPIC, produce
 from bench.rivals import jetstream, rocketmq
-from ledgermq.client import BatchResult, Producer, ProducerOptions
+from ledgermq.client import BatchResult, Producer, ProducerOptions, SendResult
 from ledgermq.client.sending.send_future import SendFuture
 
 SIZE = 1024
@@ -49,20 +51,42 @@ DISPATCH_TIMEOUT_S = 60.0
 
 Result = TypeVar("Result")
 
+SendOne = Callable[[str, bytes], SendFuture[SendResult] | SendFuture[BatchResult]]
+
 
 def produce_singly(address: str, size: int, seconds: float, result: Connection) -> None:
+    """One producer process: ``send``, with ``SINGLY_IN_FLIGHT`` messages unanswered."""
+    _produce_one_by_one(address, size, seconds, result, lambda producer: producer.send)
+
+
+def produce_in_frames(address: str, size: int, seconds: float, result: Connection) -> None:
     """One producer process: a frame for each message, ``SINGLY_IN_FLIGHT`` of them unanswered."""
+
+    def way(producer: Producer) -> SendOne:
+        return lambda topic, body: producer.send_batch(topic, [body])
+
+    _produce_one_by_one(address, size, seconds, result, way)
+
+
+def _produce_one_by_one(
+    address: str,
+    size: int,
+    seconds: float,
+    result: Connection,
+    way: Callable[[Producer], SendOne],
+) -> None:
     body = b"x" * size
     latencies: list[float] = []
     with Producer(address, options=ProducerOptions(compress_above=None)) as producer:
         producer.send(TOPIC, body).result()
+        send = way(producer)
         result.send("ready")
         result.recv()
-        waiting: deque[tuple[float, SendFuture[BatchResult]]] = deque()
+        waiting: deque[tuple[float, SendFuture[SendResult] | SendFuture[BatchResult]]] = deque()
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             while len(waiting) < SINGLY_IN_FLIGHT:
-                waiting.append((time.perf_counter(), producer.send_batch(TOPIC, [body])))
+                waiting.append((time.perf_counter(), send(TOPIC, body)))
             begin, future = waiting.popleft()
             future.result()
             latencies.append((time.perf_counter() - begin) * 1_000)
@@ -97,9 +121,10 @@ def run_ledgermq(base: Path, *, ack: str, curve: bool, seconds: float) -> dict[s
         for number, lag in enumerate(lags):
             figures[f"batches, dispatch of n{number} behind by s at most"] = lag
         loads: list[tuple[float, float]]
-        loads, _ = together(group, produce_singly, seconds)
-        figures["32 in flight, messages/s"] = sum(rate for rate, _ in loads)
-        figures["32 in flight, p50 ms"] = max(p50 for _, p50 in loads)
+        for name, load in (("", produce_singly), (", a frame each", produce_in_frames)):
+            loads, _ = together(group, load, seconds)
+            figures[f"32 in flight{name}, messages/s"] = sum(rate for rate, _ in loads)
+            figures[f"32 in flight{name}, p50 ms"] = max(p50 for _, p50 in loads)
         p50, p99 = one_in_flight(group.addresses, seconds)
         figures["1 in flight, p50 ms"] = p50
         figures["1 in flight, p99 ms"] = p99
@@ -143,15 +168,23 @@ def run_nats(base: Path, *, sync_always: bool, seconds: float) -> dict[str, floa
     figures: dict[str, float] = {}
     with jetstream.jetstream_group(base, sync_always=sync_always) as url:
 
-        def load(mode: str, clients: int) -> jetstream.NatsLoad:
+        def load(mode: str, clients: int, pending: int = 512) -> jetstream.NatsLoad:
             return jetstream.load(
-                url, mode=mode, clients=clients, size=SIZE, seconds=seconds, replicas=3
+                url,
+                mode=mode,
+                clients=clients,
+                size=SIZE,
+                seconds=seconds,
+                replicas=3,
+                pending=pending,
             )
 
         figures["batches, messages/s"] = load("async", PRODUCERS).messages_per_second
+        few = load("async", PRODUCERS, SINGLY_IN_FLIGHT)
+        figures["32 in flight, messages/s"] = few.messages_per_second
         many = load("sync", PRODUCERS * SINGLY_IN_FLIGHT)
-        figures["32 in flight, messages/s"] = many.messages_per_second
-        figures["32 in flight, p50 ms"] = many.p50_ms
+        figures["32 in flight, a frame each, messages/s"] = many.messages_per_second
+        figures["32 in flight, a frame each, p50 ms"] = many.p50_ms
         one = load("sync", 1)
         figures["1 in flight, p50 ms"] = one.p50_ms
         figures["1 in flight, p99 ms"] = one.p99_ms

@@ -117,8 +117,14 @@ def load(
     seconds: float,
     replicas: int = 1,
     messages: int = 0,
+    pending: int = 512,
 ) -> NatsLoad:
-    """Run the load program once; ``messages``: that are there to be consumed, of its pull modes."""
+    """Run the load program once.
+
+    Args:
+        messages: that are there to be consumed, of its pull modes.
+        pending: publishes of each client in flight, of its async mode.
+    """
     _, program = build()
     done = subprocess.run(
         [
@@ -130,6 +136,7 @@ def load(
             f"-seconds={seconds}",
             f"-replicas={replicas}",
             f"-messages={messages}",
+            f"-pending={pending}",
         ],
         check=True,
         capture_output=True,

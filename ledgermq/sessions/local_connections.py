@@ -255,9 +255,21 @@ class LocalConnections:
             connection.is_ready = True
             self.ready.append(connection)
 
+    def read_begun(self, connection: LocalConnection) -> bool:
+        """Somebody else takes the messages of a connection that is not in line, and of which one
+        has begun; whether one is whole now, and his to take.
+        """
+        return connection.sock.fileno() >= 0 and self._read(connection)
+
     def put_back(self, connection: LocalConnection, parts: list[bytes]) -> None:
-        """Somebody else has taken a message of a connection, which comes again in its turn."""
-        connection.reader.messages.append(parts)
+        """Somebody else has taken a message of a connection, which comes again in its turn, before
+        all others.
+        """
+        connection.reader.messages.appendleft(parts)
+        self.leave(connection)
+
+    def leave(self, connection: LocalConnection) -> None:
+        """Somebody else has left messages of a connection; they come in their turn."""
         if not connection.is_ready:
             connection.is_ready = True
             self.ready.append(connection)

@@ -9,7 +9,7 @@ to everything else with nothing changed.
 from __future__ import annotations
 
 from ledgermq.formats.kernels.crc32 import crc32
-from ledgermq.formats.kernels.kernel import read_lone
+from ledgermq.formats.kernels.kernel import read_plain
 from ledgermq.ipc.counters import Counts, WriterCounter
 from ledgermq.ipc.page_slots import SpaceState
 from ledgermq.model.limits import FRAME_SIZE_MAX
@@ -28,7 +28,7 @@ class LoneFrames:
     """Owned by the writer's ``ProduceService``.
 
     Attributes:
-        form: what a frame has to be like; see ``read_lone``.
+        form: what a frame has to be like; see ``read_plain``.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class LoneFrames:
             or unanswered.total + size > limits.total_window_bytes
         ):
             return 0
-        found = read_lone(head, payload, *self.form, crc32)
+        found = read_plain(head, payload, *self.form, 1, crc32)
         if found is None:
             return 0
-        request_id, queue_id, topic = found
+        request_id, _, ((_, queue_id, topic),) = found
         if queue_id >= topics.plain.get(topic, 0) or not batch.stage_one(
             identity, request_id, payload, size, topic=topic, queue_id=queue_id
         ):

@@ -62,7 +62,7 @@ from ledgermq.writer.retention.space_gate import NoRoomError, SpaceGate
 
 
 class LentFrames(NamedTuple):
-    """What lone frames need; see ``ProduceService.lend``.
+    """What plain frames need; see ``ProduceService.lend``.
 
     Attributes:
         topics: queues of topics whose messages may come in without more.
@@ -301,8 +301,9 @@ class ProduceService:
             raise self._trouble(error) from error
 
     def lend(self) -> LentFrames | None:
-        """What lone frames of local clients need, for who does with them what ``take_frames`` does,
-        and then calls ``take_back``; None where more is asked of frames than is looked at for them.
+        """What plain frames of local clients need, for who does with them what ``take_frames``
+        does, and then calls ``take_back``; None where more is asked of frames than is looked at for
+        them.
         """
         if (
             self._offsets is None
@@ -336,7 +337,7 @@ class ProduceService:
 
     @property
     def form(self) -> tuple[int, int, int, int]:
-        """What a lone frame has to be like; see ``read_lone``."""
+        """What a lone frame has to be like; see ``read_plain``."""
         return self._lone.form
 
     @property

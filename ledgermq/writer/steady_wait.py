@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ledgermq.formats.kernels.crc32 import crc32
-from ledgermq.formats.kernels.kernel import compiled_only, read_lone, stamp_run
+from ledgermq.formats.kernels.kernel import compiled_only, read_plain, stamp_run
 from ledgermq.formats.store_markers import BLANK_SIZE
 from ledgermq.ipc.append_ring import AppendRing
 from ledgermq.ipc.cursor_page import LogCursor, PagePlaces, Role
@@ -34,7 +34,7 @@ from ledgermq.sessions.session_server import SessionServer
 from ledgermq.store.files.append_files import FileTail
 from ledgermq.store.log.following_entries import verify_following
 from ledgermq.store.log.log_writer import LogEnd, LogWriter
-from ledgermq.wire.send_frame import pack_one_sent
+from ledgermq.wire.send_frame import encode_sent, pack_one_sent
 from ledgermq.writer.due_answers import Due, ProducerSession, Unanswered
 from ledgermq.writer.duplicates.recent_messages import NOTHING
 from ledgermq.writer.followed_run import FollowedRun
@@ -44,7 +44,7 @@ from ledgermq.writer.member_feeds import DirectFeed, LedFeed
 from ledgermq.writer.produce_service import ProduceService
 
 if TYPE_CHECKING:
-    from ledgermq.formats.kernels._produce import LoneTurns
+    from ledgermq.formats.kernels._produce import PlainTurns
     from ledgermq.formats.kernels._wait import SteadyWait
 
     IS_COMPILED = True
@@ -52,7 +52,7 @@ else:
     _wait, _produce = compiled_only("_wait"), compiled_only("_produce")
     IS_COMPILED = _wait is not None and _produce is not None
     SteadyWait = _wait.SteadyWait if IS_COMPILED else None
-    LoneTurns = _produce.LoneTurns if IS_COMPILED else None
+    PlainTurns = _produce.PlainTurns if IS_COMPILED else None
 
 MARKS_MAX = 128
 """Appends without a commit, with which nothing is lent: the wait has room for as many more."""
@@ -114,8 +114,8 @@ class SteadyWriter(Protocol):
         """What is known; None while something waits for a turn."""
 
 
-class LoneFixed(NamedTuple):
-    """What the kernel of lone frames needs, and stays as it is.
+class PlainFixed(NamedTuple):
+    """What the kernel of plain frames needs, and stays as it is.
 
     Attributes:
         local_epoll: of local producers' connections.
@@ -123,8 +123,9 @@ class LoneFixed(NamedTuple):
         by_descriptor, by_identity: local connections.
         placed, use: see ``SessionServer``.
         waiting: answers that are due.
-        functions: ``read_lone``, ``stamp_run``, ``crc32`` and ``pack_one_sent``.
-        form: see ``read_lone``.
+        functions: ``read_plain``, ``stamp_run``, ``crc32``, ``pack_one_sent`` and
+            ``encode_sent``.
+        form: see ``read_plain``.
         blank_size: bytes that a file of the log keeps for a blank.
     """
 
@@ -147,8 +148,8 @@ class LoneFixed(NamedTuple):
     ack: int
 
 
-class LoneLent(NamedTuple):
-    """What the kernel of lone frames is lent for one wait.
+class PlainLent(NamedTuple):
+    """What the kernel of plain frames is lent for one wait.
 
     Attributes:
         run: what the cell of runs says as long as the run lasts.
@@ -215,10 +216,10 @@ class SteadyTurns:
             waits_for_sync=self._waits_for_sync,
         )
         self._local = local = local_of(self._clients)
-        self._lone: LoneTurns | None = None
+        self._plain: PlainTurns | None = None
         if local is not None:
             fixed = self._fixed(local)
-            self._lone = LoneTurns(self._wait.address, self, places, descriptors, fixed)
+            self._plain = PlainTurns(self._wait.address, self, places, descriptors, fixed)
         self._has_lent = False
         self.wait: Wait = self._wait.wait
 
@@ -285,25 +286,25 @@ class SteadyTurns:
             wait.lend(None, run, calm.told, self._durable[0] - 1, -1, calm.ring)
         else:
             return False
-        lone = self._lend_lone(calm.term, run, lent)
-        if lent is None and lone is None:
+        plain = self._lend_plain(calm.term, run, lent)
+        if lent is None and plain is None:
             return False
         wait.lend_led(
             None if lent is None else self._led,
             {} if self._followers is None else self._followers.by_descriptor,
             _NO_MARKS if lent is None else lent.marks,
-            lone,
-            -1 if lone is None or self._local is None else self._local.source,
+            plain,
+            -1 if plain is None or self._local is None else self._local.source,
             () if self._local is None else self._local.ready,
             self._uses,
         )
         return True
 
     def take_back_led(self) -> None:
-        """What was lent of the log is as the kernel of lone frames says."""
-        if self._has_lent and self._lone is not None:
+        """What was lent of the log is as the kernel of plain frames says."""
+        if self._has_lent and self._plain is not None:
             self._has_lent = False
-            end, taken = self._lone.take_back()
+            end, taken = self._plain.take_back()
             self._parts.service.take_back(taken)
             if end is not None:
                 self.log_ends(end)
@@ -335,8 +336,18 @@ class SteadyTurns:
         assert self._local is not None
         self._local.feed(connection, data)
 
+    def read_producer(self, connection: LocalConnection) -> bool:
+        """Read what a producer has sent of a frame that has begun; see ``LocalConnections``."""
+        assert self._local is not None
+        return self._local.read_begun(connection)
+
+    def leave_producer(self, connection: LocalConnection) -> None:
+        """Leave what was read of a producer, and not taken, to the next turn."""
+        assert self._local is not None
+        self._local.leave(connection)
+
     def put_back_frame(self, connection: LocalConnection, head: bytes, payload: bytes) -> None:
-        """Leave a frame that was taken of a producer to the next turn."""
+        """Leave a frame that was taken of a producer to the next turn, before all that is left."""
         assert self._local is not None
         self._local.put_back(connection, [head, payload])
 
@@ -365,14 +376,14 @@ class SteadyTurns:
         assert self._followed is not None
         self._followed.give_back(reason)
 
-    def _lend_lone(self, term: Term | None, run: int, lead: LentLead | None) -> LoneTurns | None:
-        """The kernel of lone frames, with what it needs; None where more is asked of frames."""
+    def _lend_plain(self, term: Term | None, run: int, lead: LentLead | None) -> PlainTurns | None:
+        """The kernel of plain frames, with what it needs; None where more is asked of frames."""
         frames = self._parts.service.lend() if term is not None else None
-        local, lone = self._local, self._lone
-        if frames is None or term is None or local is None or lone is None or local.is_watched:
+        local, plain = self._local, self._plain
+        if frames is None or term is None or local is None or plain is None or local.is_watched:
             return None
         log = self._parts.log
-        lent = LoneLent(
+        lent = PlainLent(
             run,
             term,
             log.end,
@@ -384,13 +395,13 @@ class SteadyTurns:
             self._parts.flusher.wake,
         )
         line, led = (None, None) if lead is None else (lead.line, self._led)
-        lone.lend(lent, line, led)
+        plain.lend(lent, line, led)
         self._has_lent = True
-        return lone
+        return plain
 
-    def _fixed(self, local: LocalConnections) -> LoneFixed:
+    def _fixed(self, local: LocalConnections) -> PlainFixed:
         service, clients = self._parts.service, self._clients
-        return LoneFixed(
+        return PlainFixed(
             local.source,
             place_of(TimeKind.SYNC),
             self._waits_for_sync,
@@ -403,7 +414,7 @@ class SteadyTurns:
             self._due.unanswered,
             self._due.waiting,
             (Due, LogCursor, LogEnd),
-            (read_lone, stamp_run, crc32, pack_one_sent),
+            (read_plain, stamp_run, crc32, pack_one_sent, encode_sent),
             service.form,
             BLANK_SIZE,
             service.store_host,

@@ -17,10 +17,13 @@ from ledgermq.broker.cluster.document_messages import (
     read_reply,
     reply_fields,
 )
+from ledgermq.client.sending.record_encoder import Form, RecordEncoder, Target
 from ledgermq.formats.config_json import decode_document as decode_config
 from ledgermq.formats.epoch_file import decode_epochs
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.kernels.kernel import read_plain
 from ledgermq.formats.records.message import Message, decode_message, encode_message
-from ledgermq.formats.records.message_id import decode_offset_id
+from ledgermq.formats.records.message_id import UniqueIdMaker, decode_offset_id
 from ledgermq.formats.records.properties import decode_properties, encode_properties
 from ledgermq.members.roster import ToldGroup, decode_group, encode_group
 from ledgermq.model.config.broker_conf import read_properties
@@ -90,7 +93,13 @@ from ledgermq.wire.repair_frames import (
     encode_repair_frame,
 )
 from ledgermq.wire.run_frames import RunFrame, RunKind, decode_run_frame, encode_run_frame
-from ledgermq.wire.send_frame import SendRun, decode_send, encode_send, encode_tables
+from ledgermq.wire.send_frame import (
+    SEND_TABLES_AT,
+    SendRun,
+    decode_send,
+    encode_send,
+    encode_tables,
+)
 from ledgermq.wire.session import encode_call, encode_hello
 from ledgermq.wire.ship_frames import Ask, Gone, Slice, decode_ship_frame, encode_ship_frame
 from ledgermq.wire.staged_pack import decode_pack, encode_pack
@@ -267,6 +276,47 @@ def _send() -> bytes:
     )  # fmt: skip
 
 
+def _plain_frames() -> tuple[bytes, ...]:
+    """Frames of one queue, and of two, behind the size of their part 1."""
+    ids = UniqueIdMaker("10.0.0.1")
+    encoder = RecordEncoder(Form(48, 8, 1 << 20), born_host=("10.0.0.1", 1), ids=ids)
+    made = []
+    for targets in (["a"], ["a", "a"], ["a", "b", "a"]):
+        runs = [SendRun(2, 0, topic.encode()) for topic in targets]
+        parts: list[bytes] = []
+        sizes = array("I")
+        for topic in targets:
+            records = encoder.encode_bodies(Target(topic.encode(), 0), [b"1", b"body"], b"")
+            parts += map(bytes, records.parts)
+            sizes += records.sizes
+        tables = encode_tables(sizes.tobytes(), runs)
+        payload = b"".join(parts)
+        head = encode_send(
+            1, tables=tables, records=len(sizes), runs=len(runs), topics_size=len(targets),
+            payload_size=len(payload), checksum=0, entry_header_size=48, store_host_size=8,
+        )  # fmt: skip
+        made.append(len(head).to_bytes(2, "little") + head + payload)
+    return tuple(made)
+
+
+def _read_plain(data: bytes) -> bool:
+    """Whether the short way takes a frame: the general one must take it, too, for what it is."""
+    middle = 2 + int.from_bytes(data[:2], "little")
+    head, payload = bytearray(data[2:middle]), data[middle:]
+    if len(head) >= SEND_TABLES_AT:
+        # Else nothing would be found behind it.
+        head[28:32] = crc32(payload, crc32(head[SEND_TABLES_AT:], 0)).to_bytes(4, "little")
+    found = read_plain(bytes(head), payload, 48, 8, 1 << 20, 1 << 18, 64, crc32)
+    if found is None:
+        return False
+    request_id, sizes, runs = found
+    frame = decode_send(bytes(head))
+    assert (frame.request_id, list(frame.sizes), frame.runs) == (request_id, list(sizes), runs)
+    assert sum(sizes) == frame.payload_size == len(payload)
+    assert not (frame.is_retry or frame.is_resumed)
+    return True
+
+
 def _preamble() -> bytes:
     agreed = AgreedSettings(LogKind.DLEDGER, AckMode.MAJORITY_FSYNC, 1 << 30, 1 << 22)
     return encode_preamble(
@@ -329,6 +379,7 @@ DECODERS: Mapping[str, Decoder] = {
     "pull": Decoder(decode_pull, (encode_pull(Pull(1, "orders", 0, 0, 32, 1 << 20, 0)),)),
     "query": Decoder(decode_query, (encode_query(1, KeyQuery("orders", "k"))[1],)),
     "send": Decoder(decode_send, (_send(),)),
+    "plain frame": Decoder(_read_plain, _plain_frames()),
     "staged pack": Decoder(decode_pack, (_pack(),)),
     "addresses": Decoder(decode_addresses, (_preamble(),)),
     "preamble": Decoder(decode_preamble, (_preamble(),)),

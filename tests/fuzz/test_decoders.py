@@ -61,3 +61,9 @@ def test_each_folder_of_the_corpus_belongs_to_a_decoder() -> None:
     folders = {path.name for path in CORPUS.iterdir()}
 
     assert folders <= {name.replace(" ", "-") for name in DECODERS}
+
+
+def test_frames_that_are_plain_are_taken_as_such() -> None:
+    decoder = DECODERS["plain frame"]
+
+    assert all(decoder.decode(seed) for seed in decoder.seeds)

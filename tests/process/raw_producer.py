@@ -139,19 +139,23 @@ class RawProducer:
         retry: bool = False,
         resumed: bool = True,
         first_position: int = NOT_TOLD,
+        runs: Sequence[SendRun] = (),
     ) -> list[bytes]:
+        """The parts of a SEND.
+
+        Args:
+            runs: of the records; all are of ``topic`` and ``queue_id`` when left out.
+        """
         assert self.welcome is not None
         payload = b"".join(records)
-        tables = encode_tables(
-            array("I", map(len, records)).tobytes(),
-            [SendRun(len(records), queue_id, topic.encode())],
-        )
+        runs = runs or [SendRun(len(records), queue_id, topic.encode())]
+        tables = encode_tables(array("I", map(len, records)).tobytes(), runs)
         head = encode_send(
             next(self._ids),
             tables=tables,
             records=len(records),
-            runs=1,
-            topics_size=len(topic.encode()),
+            runs=len(runs),
+            topics_size=sum(len(run.topic) for run in runs),
             payload_size=len(payload),
             checksum=crc32(payload, crc32(tables, 0)),
             entry_header_size=self.welcome.entry_header_size,

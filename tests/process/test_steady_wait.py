@@ -6,6 +6,7 @@ import random
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import groupby
 
 import psutil
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from ledgermq.client import Consumer, Producer
 from ledgermq.formats.kernels.kernel import compiled
 from ledgermq.wire.header import Kind, decode_header
-from ledgermq.wire.send_frame import Sent, decode_sent
+from ledgermq.wire.send_frame import SendRun, Sent, decode_sent
 from tests.process.client_node import start_client_node
 from tests.process.conftest import Node, wait_until
 from tests.process.group_nodes import TOPIC, Loopback, Member, make_group, producer
@@ -46,9 +47,9 @@ def stream(leading: Node) -> Iterator[RawStream]:
         yield made
 
 
-def read_all(node: Node, count: int) -> list[bytes]:
-    """The first ``count`` bodies of the one queue that the tests here send to."""
-    with Consumer(f"ipc://{node.runtime}", topic=TOPIC, start="first", queues=[0]) as consumer:
+def read_all(node: Node, count: int, queue: int = 0) -> list[bytes]:
+    """The first ``count`` bodies of a queue of the topic that the tests here send to."""
+    with Consumer(f"ipc://{node.runtime}", topic=TOPIC, start="first", queues=[queue]) as consumer:
         messages = iter(consumer)
         return [bytes(next(messages).body) for _ in range(count)]
 
@@ -56,24 +57,32 @@ def read_all(node: Node, count: int) -> list[bytes]:
 def test_frames_of_all_kinds_keep_their_order(leading: Node, stream: RawStream) -> None:
     chance = random.Random(46)
     said = bytearray()
-    stored: list[bytes] = []
-    kinds: dict[int, str] = {}
+    stored: dict[int, list[bytes]] = {0: [], 1: []}
+    kinds: dict[int, tuple[str, list[int]]] = {}
+    often = ["lone"] * 6 + ["several"] * 2 + ["queues"] * 2
     for number in range(300):
-        kind = chance.choice(["lone"] * 6 + ["two", "repeated", "resumed", "nowhere", "damaged"])
+        kind = chance.choice([*often, "large", "repeated", "resumed", "nowhere", "damaged"])
         body = b"%d %s" % (number, chance.randbytes(chance.choice([1, 100, 5_000])))
-        bodies = [body, body + b"'"] if kind == "two" else [body]
+        # A large one is read in several parts, also where it comes in one.
+        records = {"several": chance.randrange(2, 9), "queues": 7, "large": 60}.get(kind, 1)
+        bodies = [body + b" %d" % record for record in range(records)]
         topic = "nothing-of-the-kind" if kind == "nowhere" else TOPIC
+        queues = [0, 0, 1, 1, 1, 0, 1] if kind == "queues" else [0] * records
         parts = stream.frame(
-            [stream.record(one, topic=topic) for one in bodies],
-            topic=topic,
+            [
+                stream.record(one, topic=topic, queue_id=queue)
+                for one, queue in zip(bodies, queues, strict=True)
+            ],
+            runs=[SendRun(len(list(run)), queue, topic.encode()) for queue, run in groupby(queues)],
             retry=kind == "repeated",
             resumed=kind in ("resumed", "repeated"),
         )
         if kind == "damaged":
             parts[1] = parts[1][:-1] + bytes([parts[1][-1] ^ 1])
         if kind not in ("nowhere", "damaged"):
-            stored += bodies
-        kinds[decode_header(parts[0]).request_id] = kind
+            for one, queue in zip(bodies, queues, strict=True):
+                stored[queue].append(one)
+        kinds[decode_header(parts[0]).request_id] = kind, queues
         said += stream.message(parts)
     at = 0
     while at < len(said):
@@ -82,18 +91,20 @@ def test_frames_of_all_kinds_keep_their_order(leading: Node, stream: RawStream) 
         stream.stream.send_bytes(bytes(said[at : at + size]))
         at += size
 
-    offsets = []
+    offsets: dict[int, list[int]] = {0: [], 1: []}
     for _ in range(len(kinds)):
         # A refusal comes at once, and what is stored waits for its commit.
         answer, *_ = stream.receive()
         header = decode_header(answer)
-        kind = kinds.pop(header.request_id)
+        kind, queues = kinds.pop(header.request_id)
         assert (header.kind is Kind.SENT) == (kind not in ("nowhere", "damaged")), kind
         if header.kind is Kind.SENT:
             for span in decode_sent(answer).spans:
-                offsets += range(span.queue_offset, span.queue_offset + span.records)
-    assert offsets == list(range(len(stored)))
-    assert read_all(leading, len(stored)) == stored
+                (queue,) = set(queues[span.first : span.first + span.records])
+                offsets[queue] += range(span.queue_offset, span.queue_offset + span.records)
+    for queue, all_of_it in stored.items():
+        assert offsets[queue] == list(range(len(all_of_it)))
+        assert read_all(leading, len(all_of_it), queue) == all_of_it
 
 
 def test_what_is_no_frame_ends_its_connection_alone(leading: Node, stream: RawStream) -> None:

@@ -3,7 +3,7 @@
 //	natsload -url nats://127.0.0.1:4222 -mode sync|async -clients 2 -size 1024 -seconds 8 -replicas 1
 //	natsload -mode pull|pullsync -messages 200000 ...
 //
-// sync waits for each acknowledgement; async keeps up to 512 publishes of each client in flight.
+// sync waits for each acknowledgement; async keeps up to -pending publishes of each client in flight.
 // pull publishes so many messages first; then its clients fetch 32 at a time of one durable consumer
 // and acknowledge each of them. pullsync waits until the server has each batch's acknowledgements.
 package main
@@ -21,10 +21,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-const (
-	pendingMax = 512
-	fetched    = 32
-)
+const fetched = 32
+
+var pendingMax = flag.Int("pending", 512, "publishes of a client in flight, async")
 
 type result struct {
 	Mode     string  `json:"mode"`
@@ -78,7 +77,7 @@ func connect(url string) nats.JetStreamContext {
 	if err != nil {
 		log.Fatal(err)
 	}
-	stream, err := connection.JetStream(nats.PublishAsyncMaxPending(pendingMax))
+	stream, err := connection.JetStream(nats.PublishAsyncMaxPending(*pendingMax))
 	if err != nil {
 		log.Fatal(err)
 	}

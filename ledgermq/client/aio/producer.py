@@ -98,7 +98,8 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         self.check_group(group)
         if self._tracing is None:
             if not options and type(body) is bytes:
-                lone = self._send_lone(topic, body)
+                lone: asyncio.Future[SendResult] | None
+                lone = self._send_short(lambda put: self._exchange.put(topic, body, put))
                 if lone is not None:
                     return lone
             choice, message = outgoing(topic, body, **options)
@@ -158,6 +159,11 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         messages: Sequence[Body] | Sequence[OutgoingMessage],
         options: BatchOptions,
     ) -> asyncio.Future[BatchResult]:
+        if not options and type(messages) is list:
+            batch: asyncio.Future[BatchResult] | None
+            batch = self._send_short(lambda put: self._exchange.put_batch(topic, messages, put))
+            if batch is not None:
+                return batch
         choice, shared = shared_outgoing(topic, "send_batch", **options)
         queues = await self.write_queues(topic)
         messages = self._compressor.batch(messages, shared)
@@ -299,15 +305,15 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
             if not await self._wait_for_news(until):
                 raise self._pipeline.no_room()
 
-    def _send_lone(self, topic: str, body: bytes) -> asyncio.Future[SendResult] | None:
-        """The way of most messages that are sent singly; None: it is not for this one."""
+    def _send_short(self, put: Callable[[Callback[Result]], bool]) -> asyncio.Future[Result] | None:
+        """The way of most messages and batches without options; None: not this one's."""
         if self._link is None:
             return None
         loop, watch = asyncio.get_running_loop(), self._watch
         if loop is not watch.loop:
             return None
-        outcome: asyncio.Future[SendResult] = loop.create_future()
-        if not self._exchange.put(topic, body, partial(_settle, outcome)):
+        outcome: asyncio.Future[Result] = loop.create_future()
+        if not put(partial(_settle, outcome)):
             return None
         if self._pipeline.expire_at < watch.timer_at:
             watch.update()
@@ -329,9 +335,11 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         return True
 
     def _take(self) -> None:
-        """Take what has come; mostly it is one answer, and nothing else is under way."""
-        if self._exchange.take():
+        """Take what has come; mostly these are answers, and nothing else waits."""
+        has_taken = self._exchange.take()
+        if has_taken:
             self._wake_waiters()
+        if has_taken and not self._pipeline.unanswered_bytes:
             self._deliver()
         else:
             self._turn()

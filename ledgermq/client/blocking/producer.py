@@ -255,6 +255,10 @@ class Producer(TopicWriter, WaitsForContact):
             return self._send_batch_traced(
                 self._tracing, topic, messages, callback, options, block=block
             )
+        if not options and callback is None and type(messages) is list:
+            batch: SendFuture[BatchResult] | None = self._exchange.send_batch(topic, messages)
+            if batch is not None:
+                return batch
         choice, shared = shared_outgoing(topic, "send_batch", **options)
         return self._put_batch(choice, messages, shared, callback, block=block)
 

@@ -12,6 +12,7 @@ from ledgermq.client.sending.outgoing import Body
 from ledgermq.client.sending.record_encoder import EncodedRecords, Form, LoneRecord
 from ledgermq.client.sending.send_future import SendFuture, Waiter
 from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.kernels.kernel import join_frame
 from ledgermq.model.errors import LedgerError
 from ledgermq.wire.byte_stream import HEAD_SIZE
 from ledgermq.wire.header import VERSION_MIN
@@ -135,19 +136,24 @@ class Frame:
         )
 
 
-class LoneFrame(Frame):
-    """A frame of one message, which is encoded already, and about to be sent."""
+class WholeFrame(Frame):
+    """A frame of one queue that is encoded already, and about to be sent."""
 
     __slots__ = ("_whole",)
 
     def __init__(
-        self, form: Form, run: SendRun, whole: bytes, size: int, future: SendFuture[SendResult]
+        self,
+        form: Form,
+        run: SendRun,
+        whole: bytes | bytearray,
+        sizes: array[int],
+        future: AnyFuture,
     ) -> None:
-        """A frame of ``size`` bytes; ``whole`` is what its first attempt is on a stream."""
+        """A frame of such records; ``whole`` is what its first attempt is on a stream."""
         self.form = form
         self.runs = [run]
-        self.size = size
-        self.sizes = array("I", (size,))
+        self.size = sum(sizes)
+        self.sizes = sizes
         self.futures = [future]
         self.attempts = 1
         self.may_be_stored = False
@@ -158,11 +164,11 @@ class LoneFrame(Frame):
 
     @property
     def payload(self) -> bytes:  # type: ignore[override]
-        """Its record."""
-        return self._whole[-self.size :]
+        """Its records."""
+        return bytes(self._whole[-self.size :])
 
     def _encode_head(self, request_id: int, *, is_resumed: bool) -> bytes:
-        head = self._whole[HEAD_SIZE : -self.size]
+        head = bytes(self._whole[HEAD_SIZE : -self.size])
         return resent(head, request_id, is_retry=self.may_be_stored, is_resumed=is_resumed)
 
 
@@ -190,6 +196,7 @@ class OpenFrame:
         size: bytes so far.
         records: messages so far.
         queues: queue chosen for this frame, by topic.
+        rows: knows where its messages stand, once it is closed.
     """
 
     def __init__(self, form: Form, *, opened_at: float) -> None:
@@ -198,7 +205,7 @@ class OpenFrame:
         self.size = 0
         self.records = 0
         self.queues: dict[bytes, int] = {}
-        self._rows = _Rows()
+        self.rows = _Rows()
         self._runs: dict[tuple[bytes, int], int] = {}
         self._run_of = array("I")
         self._parts: list[list[Body]] = []
@@ -214,15 +221,9 @@ class OpenFrame:
         callback: OneCallback | None,
     ) -> SendFuture[SendResult]:
         """Add one message; the future of its result."""
-        runs = self._runs
-        self._run_of.append(runs.setdefault((topic, queue_id), len(runs)))
         parts, size, id_ = record
-        future = SendFuture(waiting, partial(self._rows.place, self.records, id_), id_, callback)
-        self._parts.append(parts)
-        self._sizes.append(size)
-        self._futures.append(future)
-        self.size += size
-        self.records += 1
+        future = SendFuture(waiting, partial(self.rows.place, self.records, id_), id_, callback)
+        join_frame(self, (topic, queue_id), parts, size, future)
         return future
 
     def close(self) -> Frame:
@@ -240,7 +241,7 @@ class OpenFrame:
             order = array("I", rows)
             for place, row in enumerate(rows):
                 order[row] = place
-            self._rows.order = order
+            self.rows.order = order
         runs = [
             SendRun(count, queue_id, topic)
             for count, (topic, queue_id) in zip(counts, self._runs, strict=True)
@@ -262,6 +263,11 @@ def lone_frame(
     return Frame(form, parts, array("I", (size,)), [run], [future], tables=tables), future
 
 
+def batch_of(records: int, id_of: Callable[[int], str]) -> Callable[[FrameResult], BatchResult]:
+    """What makes the result of a batch of the answer to its frame."""
+    return lambda answer: BatchResult(answer, records, id_of)
+
+
 def batch_frame(
     form: Form,
     run: SendRun,
@@ -271,8 +277,5 @@ def batch_frame(
 ) -> tuple[Frame, SendFuture[BatchResult]]:
     """A frame of one batch, and the future of its result."""
 
-    def make(answer: FrameResult) -> BatchResult:
-        return BatchResult(answer, run.records, records.id_of)
-
-    future = SendFuture(waiting, make, records.id_of(0), callback)
+    future = SendFuture(waiting, batch_of(run.records, records.id_of), records.id_of(0), callback)
     return Frame(form, records.parts, records.sizes, [run], [future]), future

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard, cast
 
@@ -20,9 +20,10 @@ from ledgermq.client.sending.delivery import (
 )
 from ledgermq.client.sending.frames import (
     BatchCallback,
-    LoneFrame,
     OneCallback,
+    WholeFrame,
     batch_frame,
+    batch_of,
     lone_frame,
 )
 from ledgermq.client.sending.message_options import QueueChoice
@@ -40,6 +41,7 @@ from ledgermq.client.sending.record_encoder import (
     LoneRecord,
     RecordEncoder,
     Target,
+    unique_id,
 )
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_future import Waiter as Waker
@@ -217,7 +219,8 @@ class Sender:
             known_routes=routes.known,
             topic_bytes=topic_bytes,
             body_end=ENTRY_SIZE_MAX if above is None else above,
-            makers=(SendFuture, LoneFrame, Sent, SentSpan, FrameResult),
+            makers=(SendFuture, WholeFrame, Sent, SentSpan, FrameResult),
+            make_batch=_drawn_batch,
         )
         if driver is not None:
             self._waiting = made
@@ -307,6 +310,11 @@ class Sender:
         if self._encoder is None or self._encoder.form != form:
             self._encoder = RecordEncoder(form, born_host=self._born_host, ids=self.ids)
         return self._encoder
+
+
+def _drawn_batch(records: int, prefix: str, first: int) -> Callable[[FrameResult], BatchResult]:
+    """What makes the result of a batch whose unique ids were drawn in a row."""
+    return batch_of(records, lambda number: unique_id(prefix, first + number))
 
 
 def _one_record(

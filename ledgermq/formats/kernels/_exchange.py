@@ -13,13 +13,14 @@ and a frame counts as sent before it is handed over.
 
 from __future__ import annotations
 
+from array import array
 from functools import partial
 from threading import get_ident
 from time import monotonic, time_ns
 
 import cython
 
-from ledgermq.formats.kernels._lone import write_lone
+from ledgermq.formats.kernels._lone import write_batch, write_lone, write_record
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.sent_layout import ONE_SENT
 
@@ -64,17 +65,22 @@ class Exchange:
     _topic_bytes = cython.declare(object)
     _body_end = cython.declare(cython.Py_ssize_t)
     _timeout_s = cython.declare(cython.double)
+    _batch_bytes = cython.declare(cython.Py_ssize_t)
+    _window_bytes = cython.declare(cython.Py_ssize_t)
     _prefix = cython.declare(object)
     _next_id = cython.declare(cython.longlong)
     _ids_end = cython.declare(cython.longlong)
     _ids_until = cython.declare(cython.double)
     _make_future = cython.declare(object)
     _make_frame = cython.declare(object)
+    _make_batch = cython.declare(object)
     _sent = cython.declare(object)
     _span = cython.declare(object)
     _answer = cython.declare(object)
 
-    def __init__(self, pipeline, sender, driver, *, known_routes, topic_bytes, body_end, makers):
+    def __init__(
+        self, pipeline, sender, driver, *, known_routes, topic_bytes, body_end, makers, make_batch
+    ):
         self._pipeline = pipeline
         self._sender = sender
         self._driver = driver
@@ -89,31 +95,62 @@ class Exchange:
         self._topic_bytes = topic_bytes
         self._body_end = body_end
         self._timeout_s = pipeline.options.timeout_s
+        self._batch_bytes = pipeline.options.batch_bytes
+        self._window_bytes = pipeline.options.window_bytes
         self._make_future, self._make_frame, self._sent, self._span, self._answer = makers
+        self._make_batch = make_batch
         self._prefix = ""
         self._next_id = self._ids_end = 0
         self._ids_until = 0.0
         self.is_open = True
 
     def send(self, topic, body):
-        """Send ``body`` now, by itself; its future, or None: it goes the long way."""
+        """Send ``body`` now, by itself, or behind others that wait in one frame for those under
+        way; its future, or None: it goes the long way.
+        """
         driver = self._driver
         with driver.lock:
             future = _send(self, topic, body, None)
-            if future is not None and (
-                driver._poller or driver._background_sleeps or driver._followers
-            ):
+            if future is None:
+                future = _gather(self, topic, body, None)
+            elif driver._poller or driver._background_sleeps or driver._followers:
                 driver.wake_poller()
+        if self._pipeline.callbacks:
+            driver.deliver()
         return future
 
     def put(self, topic, body, callback):
-        """Send ``body`` now, where there is a loop, and no driver; whether it was sent."""
-        return _send(self, topic, body, callback) is not None
+        """Send ``body`` as ``send`` does where there is a loop, and no driver; whether it was."""
+        return (
+            _send(self, topic, body, callback) is not None
+            or _gather(self, topic, body, callback) is not None
+        )
+
+    def put_batch(self, topic, bodies, callback):
+        """Send ``bodies`` as ``send_batch`` does where there is a loop; whether they were sent."""
+        return _send_batch(self, topic, bodies, callback) is not None
 
     def take(self):
-        """Whether the answer to the only frame under way has come, where there is a loop."""
-        frame = _only_frame(self)
-        return frame is not None and _take(self, frame.futures[0], None)
+        """Whether all that has come where there is a loop were answers, which are taken."""
+        return bool(self._in_flight) and _take(self, None)
+
+    def send_batch(self, topic, bodies):
+        """Send ``bodies`` now, in a frame of their own, also behind others under way; its future,
+        or None: they go the long way.
+        """
+        driver = self._driver
+        with driver.lock:
+            future = _send_batch(self, topic, bodies, None)
+            if future is not None:
+                if driver._poller or driver._background_sleeps or driver._followers:
+                    driver.wake_poller()
+                now: cython.double = monotonic()
+                if now >= driver._look_at:
+                    # Who never waits for answers has them taken now and then.
+                    driver.advance_behind_send(now, is_urgent=False)
+        if self._pipeline.callbacks:
+            driver.deliver()
+        return future
 
     def wait_for(self, future, timeout):
         """Return when ``future`` is done, as the driver's ``wait_for`` does."""
@@ -124,7 +161,7 @@ class Exchange:
     @cython.cfunc
     @cython.exceptval(-1)
     def _wait(self, future, timeout) -> cython.bint:
-        """Whether ``future`` is done: the answer to the only frame under way has come soon."""
+        """Whether ``future`` is done: its answer has come soon."""
         driver = self._driver
         pipeline = self._pipeline
         me = get_ident()
@@ -139,7 +176,9 @@ class Exchange:
                     return False
             came = driver._waiters_watch.poll.poll(seconds * 1_000)
             with driver.lock:
-                is_done = _take(self, future, came)
+                if not _is_done(future):
+                    _take(self, came)
+                is_done = _is_done(future)
                 _end_wait(self, is_done, me)
             if pipeline.callbacks:
                 driver.deliver()
@@ -183,12 +222,7 @@ def _send(self: Exchange, topic, body, callback):
     if forms is None or sender.lone_form is not form or len(body) > forms.body_max:
         sender.prepare_lone(queue, form)
         return None
-    if self._next_id == self._ids_end or now > self._ids_until:
-        self._prefix, self._next_id = sender.ids.reserve(_IDS)
-        self._ids_end = self._next_id + _IDS
-        self._ids_until = now + _IDS_S
-    if self._prefix != forms.prefix:
-        del self._lone[queue]
+    if not _has_id(self, queue, forms, now):
         return None
     number = self._next_id
     self._next_id += 1
@@ -202,27 +236,185 @@ def _send(self: Exchange, topic, body, callback):
     id_ = f"{forms.prefix}{number:012X}"
     make = partial(self._answer.one, number=0, id_=id_)
     future = self._make_future(self, make, id_, callback)
-    frame = self._make_frame(form, forms.run, whole, size, future)
+    frame = self._make_frame(form, forms.run, whole, array("I", (size,)), future)
     self._turns[name] = turn
+    _hand_over(self, stream, request_id, frame, whole, now)
+    return future
+
+
+@cython.cfunc
+def _send_batch(self: Exchange, topic, bodies, callback):
+    now: cython.double = monotonic()
+    known = self._known_routes.get(topic)
+    count: cython.Py_ssize_t = len(bodies)
+    pipeline = self._pipeline
+    link = self._link
+    stream = link.stream
+    welcome = link.welcome
+    if (
+        known is None
+        or now > known[1]
+        or not self.is_open
+        or stream is None
+        or welcome is None
+        or pipeline._open is not None
+        or pipeline._ready
+        or pipeline._refused
+        or pipeline._hold_until
+        or pipeline._has_to_resume
+        or pipeline.callbacks
+        or pipeline._form_of is not welcome
+        or stream.unsent
+        or len(self._in_flight) >= pipeline._allowed
+        or not 0 < count <= welcome.frame_records_max
+    ):
+        return None
+    sender = self._sender
+    form = pipeline._form
+    name = self._topic_bytes(topic)
+    turn = self._turns.get(name, -1) + 1
+    queue = name, turn % known[0]
+    forms = self._lone.get(queue)
+    if forms is None or sender.lone_form is not form:
+        sender.prepare_lone(queue, form)
+        return None
+    size: cython.Py_ssize_t = count * (len(forms.begin) + len(forms.tail) + _DIGITS)
+    for body in bodies:
+        if type(body) is not bytes or len(body) > forms.body_max or len(body) >= self._body_end:
+            return None
+        size += len(body)
+    unanswered: cython.Py_ssize_t = pipeline.unanswered_bytes
+    if size > welcome.frame_size_max or (
+        unanswered and unanswered + size > min(self._window_bytes, welcome.window_bytes)
+    ):
+        return None
+    prefix, number = sender.ids.reserve(count)
+    if prefix != forms.prefix:
+        del self._lone[queue]
+        return None
+    request_id = next(self._request_ids)
+    whole, sizes = write_batch(
+        forms.frame, forms.begin, forms.tail, bodies, request_id, number, time_ns() // 1_000_000,
+        form.entry_header_size, crc32,
+    )  # fmt: skip
+    make = self._make_batch(count, prefix, number)
+    future = self._make_future(self, make, f"{prefix}{number:012X}", callback)
+    run = forms.run._replace(records=count)
+    frame = self._make_frame(form, run, whole, sizes, future)
+    self._turns[name] = turn
+    _hand_over(self, stream, request_id, frame, whole, now)
+    return future
+
+
+@cython.cfunc
+def _gather(self: Exchange, topic, body, callback):
+    """Put ``body`` into the frame that waits for those under way; its future, or None."""
+    pipeline = self._pipeline
+    frame = pipeline._open
+    welcome = self._link.welcome
+    if (
+        frame is None
+        or not self.is_open
+        or welcome is None
+        or pipeline._form_of is not welcome
+        or not pipeline.only_gathers
+        or frame.records >= welcome.frame_records_max
+    ):
+        return None
+    now: cython.double = monotonic()
+    known = self._known_routes.get(topic)
+    length: cython.Py_ssize_t = len(body)
+    if known is None or now > known[1] or length >= self._body_end:
+        return None
+    form = pipeline._form
+    name = self._topic_bytes(topic)
+    queue_id = frame.queues.get(name)
+    if queue_id is None or (frame.form is not form and frame.form != form):
+        return None
+    sender = self._sender
+    queue = name, queue_id
+    forms = self._lone.get(queue)
+    if forms is None or sender.lone_form is not form or length > forms.body_max:
+        sender.prepare_lone(queue, form)
+        return None
+    size: cython.Py_ssize_t = len(forms.begin) + length + len(forms.tail) + _DIGITS
+    if (
+        frame.size + size >= self._batch_bytes
+        or pipeline.unanswered_bytes + size > self._window_bytes
+        or not _has_id(self, queue, forms, now)
+    ):
+        return None
+    number = self._next_id
+    self._next_id += 1
+    record = write_record(
+        forms.begin, forms.tail, body, number, time_ns() // 1_000_000,
+        form.entry_header_size, crc32,
+    )  # fmt: skip
+    id_ = f"{forms.prefix}{number:012X}"
+    future = self._make_future(self, partial(frame.rows.place, frame.records, id_), id_, callback)
+    join_frame(frame, queue, [record], size, future)
+    pipeline.unanswered_bytes += size
+    driver = self._driver
+    if driver is not None:
+        if now < driver._look_at:
+            driver._has_changed = True
+        else:
+            driver.advance_behind_send(now, is_urgent=False)
+    return future
+
+
+@cython.ccall
+@cython.exceptval(-1)
+def join_frame(frame, queue, parts, size: cython.Py_ssize_t, future) -> cython.int:
+    """Put a message into an ``OpenFrame``; compiled, all of it is done, or nothing.
+
+    Args:
+        parts: bytes of its record, to be joined; ``size`` in all.
+    """
+    runs: dict = frame._runs
+    futures: list = frame._futures
+    of_frame: list = frame._parts
+    run_of, sizes = frame._run_of, frame._sizes
+    run_of.append(runs.setdefault(queue, len(runs)))
+    of_frame.append(parts)
+    sizes.append(size)
+    futures.append(future)
+    frame.size += size
+    frame.records += 1
+    return 0
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _has_id(self: Exchange, queue, forms, now: cython.double) -> cython.bint:
+    """Whether ``forms`` are of the unique ids that are drawn."""
+    if self._next_id == self._ids_end or now > self._ids_until:
+        self._prefix, self._next_id = self._sender.ids.reserve(_IDS)
+        self._ids_end = self._next_id + _IDS
+        self._ids_until = now + _IDS_S
+    if self._prefix != forms.prefix:
+        del self._lone[queue]
+        return False
+    return True
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _hand_over(self: Exchange, stream, request_id, frame, whole, now: cython.double) -> cython.int:
+    """Give a frame to the kernel, or leave it in line where the connection has ended."""
+    pipeline = self._pipeline
+    size: cython.Py_ssize_t = frame.size
+    sent: cython.Py_ssize_t
     sequence = pipeline._next_sequence
     frame.sequence = sequence
     pipeline._next_sequence = sequence + 1
     deadline: cython.double = now + self._timeout_s
     frame.deadline = deadline
     pipeline.expire_at = min(pipeline.expire_at, deadline)
-    frame.first_position = link.position
+    frame.first_position = self._link.position
     self._in_flight[request_id] = frame
-    pipeline._in_flight_bytes = pipeline.unanswered_bytes = size
-    _hand_over(self, stream, request_id, frame, whole)
-    return future
-
-
-@cython.cfunc
-@cython.exceptval(-1)
-def _hand_over(self: Exchange, stream, request_id, frame, whole) -> cython.int:
-    """Give a frame to the kernel, or leave it in line where the connection has ended."""
-    pipeline = self._pipeline
-    sent: cython.Py_ssize_t
+    pipeline._in_flight_bytes += size
+    pipeline.unanswered_bytes += size
     try:
         sent = stream.socket.send(whole)
     except BlockingIOError:
@@ -230,31 +422,17 @@ def _hand_over(self: Exchange, stream, request_id, frame, whole) -> cython.int:
     except OSError:
         stream.end()
         del self._in_flight[request_id]
-        pipeline._in_flight_bytes = 0
+        pipeline._in_flight_bytes -= size
         pipeline.keep_unsent(frame)
         return 0
     except BaseException:
         del self._in_flight[request_id]
-        pipeline._in_flight_bytes = pipeline.unanswered_bytes = 0
+        pipeline._in_flight_bytes -= size
+        pipeline.unanswered_bytes -= size
         raise
     if sent < len(whole):
         stream.send_later(memoryview(whole)[sent:])
     return 0
-
-
-@cython.cfunc
-def _only_frame(self: Exchange):
-    """The frame under way, if it is of one message, and there is nothing else without an answer."""
-    if len(self._in_flight) != 1:
-        return None
-    for frame in self._in_flight.values():
-        if (
-            len(frame.sizes) == 1
-            and frame.on_settled is None
-            and self._pipeline.unanswered_bytes == frame.size
-        ):
-            return frame
-    return None
 
 
 @cython.cfunc
@@ -269,29 +447,34 @@ def _keeps_nothing(stream) -> cython.bint:
 
 @cython.cfunc
 @cython.exceptval(-1)
+def _is_done(future) -> cython.bint:
+    return future._answer is not None or future._error is not None
+
+
+@cython.cfunc
+@cython.exceptval(-1)
 def _begin_wait(self: Exchange, future, me, seconds: cython.double) -> cython.bint:
-    """Become the poller, if there is none, and nothing is to be done but to wait for one frame."""
+    """Become the poller, if there is none, and nothing is to be done but to wait for answers."""
     driver = self._driver
     pipeline = self._pipeline
     if (
         driver._poller
         or driver._followers
-        or driver._has_changed
         or driver._closing
         or pipeline.callbacks
         or future.callback is not None
-    ):
-        return False
-    frame = _only_frame(self)
-    now: cython.double = monotonic()
-    if (
-        frame is None
-        or frame.futures[0] is not future
-        or now + seconds > frame.deadline
-        or not _keeps_nothing(self._link.stream)
+        or not self._in_flight
     ):
         return False
     watch = driver._waiters_watch
+    if driver._has_changed:
+        if not pipeline.only_gathers:
+            return False
+        # What was put into the open frame waits for the same answers.
+        driver._has_changed = watch.is_fresh = False
+    now: cython.double = monotonic()
+    if now + seconds > pipeline.expire_at or not _keeps_nothing(self._link.stream):
+        return False
     if not watch.is_fresh:
         watch.prepare(pipeline, now + seconds)
     driver._poller = me
@@ -321,54 +504,76 @@ def _end_wait(self: Exchange, is_done: cython.bint, me) -> cython.int:
 
 @cython.cfunc
 @cython.exceptval(-1)
-def _take(self: Exchange, future, came) -> cython.bint:
-    """Whether ``future`` is done, perhaps by what has come to the stream.
+def _take(self: Exchange, came) -> cython.bint:
+    """Whether something has come to the stream, and all of it were answers, which are taken.
 
     Args:
         came: what a poll has said; None: none was asked.
     """
-    if future._answer is not None or future._error is not None:
-        return True
-    pipeline = self._pipeline
-    link = self._link
-    stream = link.stream
+    stream = self._link.stream
     if not _keeps_nothing(stream) or (came is not None and came != stream.told):
         return False
     try:
-        data = stream.socket.recv(_READ_SIZE)
+        data: bytes = stream.socket.recv(_READ_SIZE)
     except OSError:
         # There is nothing, or no connection any more: that is found once more.
         return False
     stream.came = data
-    if len(data) != _ANSWER_SIZE or not data.startswith(_ANSWER_BEGIN):
+    answered = _answers(self, data)
+    if answered is None:
         return False
-    (
-        _, _, _, _, _, request_id, term, stored_at, ack, spans, first, records, position, offset
-    ) = ONE_SENT.unpack_from(data, _STREAM_HEAD)  # fmt: skip
-    frame = self._in_flight.get(request_id)
-    if (
-        frame is None
-        or frame.futures[0] is not future
-        or (spans, first, records) != (1, 0, 1)
-        or not 0 <= ack < self._answer.ACK_COUNT
-    ):
-        return False
-    span = tuple.__new__(self._span, (first, records, position, offset))
-    sent = tuple.__new__(self._sent, (request_id, term, stored_at, ack, [span], ()))
-    answer = self._answer(sent, frame.sizes, frame.runs, pipeline._host)
     # From here on nothing of Python is called: all of it happens, or nothing.
-    size = frame.size
-    del self._in_flight[request_id]
-    pipeline._in_flight_bytes -= size
-    pipeline.unanswered_bytes -= size
-    link.position = max(link.position, position)
-    pipeline._backoff_ms = pipeline.BACKOFF_MS_MIN
-    if pipeline._allowed < self._allowed_max:
-        pipeline._allowed += 1
-    future._answer = answer
-    if future._waiter is not None:
-        future._waiter.release()
-    if future.callback is not None:
-        pipeline.callbacks.append(future)
+    pipeline = self._pipeline
+    link = self._link
+    for frame, request_id, position, answer in answered:
+        size = frame.size
+        del self._in_flight[request_id]
+        pipeline._in_flight_bytes -= size
+        pipeline.unanswered_bytes -= size
+        link.position = max(link.position, position)
+        pipeline._backoff_ms = pipeline.BACKOFF_MS_MIN
+        if pipeline._allowed < self._allowed_max:
+            pipeline._allowed += 1
+        for future in frame.futures:
+            future._answer = answer
+            if future._waiter is not None:
+                future._waiter.release()
+            if future.callback is not None:
+                pipeline.callbacks.append(future)
     stream.came = b""
     return True
+
+
+@cython.cfunc
+def _answers(self: Exchange, data: bytes):
+    """The answers that ``data`` are, each with its frame, request and position; None for what is
+    not such answers alone, to frames under way.
+    """
+    in_flight = self._in_flight
+    at: cython.Py_ssize_t
+    size: cython.Py_ssize_t = len(data)
+    if size == 0 or size % _ANSWER_SIZE:
+        return None
+    found = []
+    known = set()
+    for at in range(0, size, _ANSWER_SIZE):
+        if not data.startswith(_ANSWER_BEGIN, at):
+            return None
+        (
+            _, _, _, _, _, request_id, term, stored_at, ack, spans, first, records, position, offset
+        ) = ONE_SENT.unpack_from(data, at + _STREAM_HEAD)  # fmt: skip
+        frame = in_flight.get(request_id)
+        if (
+            frame is None
+            or request_id in known
+            or frame.on_settled is not None
+            or (spans, first, records) != (1, 0, len(frame.sizes))
+            or not 0 <= ack < self._answer.ACK_COUNT
+        ):
+            return None
+        known.add(request_id)
+        span = tuple.__new__(self._span, (first, records, position, offset))
+        sent = tuple.__new__(self._sent, (request_id, term, stored_at, ack, [span], ()))
+        answer = self._answer(sent, frame.sizes, frame.runs, self._pipeline._host)
+        found.append((frame, request_id, position, answer))
+    return found

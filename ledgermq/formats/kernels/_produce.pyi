@@ -1,6 +1,6 @@
 from ledgermq.store.log.log_writer import LogEnd
 
-class LoneTurns:
+class PlainTurns:
     commit: int
     is_left: bool
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Kernel of lone frames in a leader's wait: one message, from its producer's socket to its answer.
+"""Kernel of plain frames in a leader's wait: from their producers' sockets to their answers.
 
 What comes of producers on this machine is taken, stamped, written and sent to the followers where
 the writer waits for it (``_wait``), frame by frame, by the checks of ``writer/lone_frames.py``, and
@@ -35,20 +35,19 @@ from ledgermq.formats.kernels._cells cimport (
     lmq_time,
 )
 
-from array import array
-
 cdef enum:
     READ_SIZE = 64 * 1024
     STAGED_MAX = 1024 * 1024
     HEAD_SIZE = 8
-    FIRST_MAX = 1024
     ITEM_SIZE = 32
     PUTS_MAX = 512
+    RECORDS_MAX = 4096
+    ANSWER_MAX = 1024
 
 cdef object _new = tuple.__new__
 
 
-cdef class LoneTurns:
+cdef class PlainTurns:
     """Owned by a writer's wait.
 
     Attributes:
@@ -68,13 +67,13 @@ cdef class LoneTurns:
     cdef int64_t _pid
     cdef dict _by_descriptor, _by_identity, _sessions
     cdef object _placed, _use, _unanswered, _waiting, _due_type, _cursor_type, _end_type
-    cdef object _read_lone, _stamp_run, _crc32, _pack_sent
+    cdef object _read_plain, _stamp_run, _crc32, _pack_sent, _encode_sent
     cdef Py_ssize_t _header_size, _host_size, _record_max, _body_max, _blank
     cdef bytes _store_host
     cdef int _ack
     cdef epoll_event _events[LMQ_EVENTS]
     cdef uint8_t _received[READ_SIZE]
-    cdef object _batch, _items, _one_size
+    cdef object _batch, _items
     cdef uint8_t *_bytes
     cdef list _staged
     # What is lent for one wait.
@@ -87,7 +86,7 @@ cdef class LoneTurns:
     cdef int64_t _taken, _slow, _recovered, _slow_ns
     cdef object _line, _led, _wake
     # What is staged.
-    cdef Py_ssize_t _size
+    cdef Py_ssize_t _size, _records
     cdef int64_t _since, _timestamp
     cdef bint _has_written
 
@@ -98,7 +97,7 @@ cdef class LoneTurns:
             address: of the cursor page; nothing is called once that of ``SteadyWait`` is closed.
             owner: takes what is left.
             places, descriptors: see ``SteadyWait``.
-            fixed: what stays; see ``LoneFixed`` of ``writer/steady_wait.py``.
+            fixed: what stays; see ``PlainFixed`` of ``writer/steady_wait.py``.
         """
         self._cells = <int64_t *>address
         self._owner = owner
@@ -114,19 +113,19 @@ cdef class LoneTurns:
         self._sessions, self._placed, self._use = fixed.sessions, fixed.placed, fixed.use
         self._unanswered, self._waiting = fixed.unanswered, fixed.waiting
         self._due_type, self._cursor_type, self._end_type = fixed.types
-        self._read_lone, self._stamp_run, self._crc32, self._pack_sent = fixed.functions
+        self._read_plain, self._stamp_run, self._crc32 = fixed.functions[:3]
+        self._pack_sent, self._encode_sent = fixed.functions[3:]
         self._header_size, self._host_size, self._record_max, self._body_max = fixed.form
         self._blank = fixed.blank_size
         self._store_host = fixed.store_host
         self._ack = fixed.ack
         self._batch = bytearray(STAGED_MAX)
         self._bytes = <uint8_t *><char *>self._batch
-        self._items = bytearray(PUTS_MAX * ITEM_SIZE)
-        self._one_size = memoryview(array("I", [0]))
+        self._items = bytearray(RECORDS_MAX * ITEM_SIZE)
         self._staged = []
 
     def lend(self, lent, line, led):
-        """What a wait goes on with; see ``LoneLent`` of ``writer/steady_wait.py``.
+        """What a wait goes on with; see ``PlainLent`` of ``writer/steady_wait.py``.
 
         Args:
             line, led: of a leader's run; None in the run of a node alone.
@@ -171,8 +170,6 @@ cdef class LoneTurns:
             OSError: the operating system refused to look.
         """
         cdef int count, k
-        cdef ssize_t size
-        cdef Py_ssize_t used
         cdef list rest = []
         self.commit = -1
         self.is_left = False
@@ -186,26 +183,14 @@ cdef class LoneTurns:
                 or self._events[k].events != EPOLLIN
                 or connection.is_ready
                 or connection.is_stranger
-                or connection.counted
                 or connection.reader.waits
                 or connection.reader.messages
-                or connection.reader.begun
             ):
                 self.is_left = True
-                continue
-            size = lmq_take(self._events[k].data.fd, self._received, READ_SIZE)
-            if size <= 0:
-                # Who reads next finds the same: that it has ended, or nothing.
-                self.is_left = True
-                continue
-            used = self._stage_all(connection, size)
-            if used < size:
-                rest.append(
-                    (
-                        connection,
-                        PyBytes_FromStringAndSize(<const char *>self._received + used, size - used),
-                    )
-                )
+            elif connection.reader.begun:
+                self._take_begun(connection)
+            else:
+                self._take_small(connection, self._events[k].data.fd, rest)
         if self._staged:
             self._write()
         for connection, data in rest:
@@ -213,40 +198,82 @@ cdef class LoneTurns:
             self._owner.feed_producer(connection, data)
         return not self.is_left
 
-    cdef Py_ssize_t _stage_all(self, connection, Py_ssize_t size) except -1:
+    cdef int _take_small(self, connection, int descriptor, list rest) except -1:
+        """Take frames that come whole, and the beginning of one that does not."""
+        cdef Py_ssize_t used
+        cdef bint is_refused = False
+        cdef ssize_t size = lmq_take(descriptor, self._received, READ_SIZE)
+        if size <= 0:
+            # Who reads next finds the same: that it has ended, or nothing.
+            self.is_left = True
+            return 0
+        used = self._stage_all(connection, size, &is_refused)
+        if used < size:
+            data = PyBytes_FromStringAndSize(<const char *>self._received + used, size - used)
+            if is_refused:
+                # Behind what is written now, should that have to be put back.
+                rest.append((connection, data))
+            else:
+                self._owner.feed_producer(connection, data)
+                # Of a large frame the rest is mostly there.
+                self._take_begun(connection)
+        return 0
+
+    cdef int _take_begun(self, connection) except -1:
+        """Read on where a frame has begun, and take those that are whole now."""
+        if not self._owner.read_producer(connection):
+            return 0
+        reader = connection.reader
+        messages = reader.messages
+        while messages:
+            parts = messages[0]
+            if len(parts) != 2 or not self._stage(connection, parts[0], parts[1]):
+                break
+            messages.popleft()
+        if messages or reader.waits:
+            self._owner.leave_producer(connection)
+            self.is_left = True
+        return 0
+
+    cdef Py_ssize_t _stage_all(self, connection, Py_ssize_t size, bint *is_refused) except -1:
         """Stage the frames that were received; bytes of those."""
         cdef Py_ssize_t at = 0
-        cdef Py_ssize_t behind
+        cdef Py_ssize_t begin, middle, behind
         cdef uint32_t head[2]
         while size - at >= HEAD_SIZE:
             memcpy(head, self._received + at, HEAD_SIZE)
-            if head[1] < 2 or head[0] > FIRST_MAX or head[1] > READ_SIZE:
+            begin = at + HEAD_SIZE
+            middle = begin + head[0]
+            behind = middle + head[1] - 1
+            if head[1] < 2:
+                is_refused[0] = True
                 break
-            behind = at + HEAD_SIZE + head[0] + head[1] - 1
-            if behind > size or not self._stage(
-                connection, self._received + at + HEAD_SIZE, head[0], head[1] - 1
+            if behind > size:
+                break
+            if not self._stage(
+                connection,
+                PyBytes_FromStringAndSize(<const char *>self._received + begin, middle - begin),
+                PyBytes_FromStringAndSize(<const char *>self._received + middle, behind - middle),
             ):
+                is_refused[0] = True
                 break
             at = behind
         return at
 
-    cdef bint _stage(
-        self, connection, const uint8_t *data, Py_ssize_t first, Py_ssize_t size
-    ) except -1:
+    cdef bint _stage(self, connection, bytes head, bytes payload) except -1:
         """Check and stamp one frame, behind those that are staged; false: it is left."""
         cdef bytes identity = connection.identity
-        cdef bytes head, payload, topic
-        cdef int64_t offset, position, now
-        cdef Py_ssize_t count = len(self._staged)
+        cdef int64_t position, now
+        cdef Py_ssize_t size = len(payload)
+        cdef Py_ssize_t count
+        cdef list runs
         if (
-            count >= PUTS_MAX
+            len(self._staged) >= PUTS_MAX
+            or self._records >= RECORDS_MAX
             or self._size + size > STAGED_MAX
             or self._position + self._size + size + self._blank > self._data_blocks
         ):
             return False
-        if self._items_fd >= 0:
-            if self._items_at + (count + 1) * ITEM_SIZE > self._items_blocks:
-                return False
         session = self._sessions.get(identity)
         if session is None or session.is_refused:
             return False
@@ -258,71 +285,96 @@ cdef class LoneTurns:
             or <int64_t>self._unanswered.total + size > self._total_max
         ):
             return False
-        head = PyBytes_FromStringAndSize(<const char *>data, first)
-        payload = PyBytes_FromStringAndSize(<const char *>data + first, size)
-        found = self._read_lone(
+        found = self._read_plain(
             head,
             payload,
             self._header_size,
             self._host_size,
             self._record_max,
             self._body_max,
+            RECORDS_MAX - self._records,
             self._crc32,
         )
         if found is None:
             return False
-        request_id, queue_id, topic = found
-        queue = (topic, queue_id)
-        known = self._offsets.get(queue)
-        if known is None or queue_id >= self._topics.get(topic, 0):
+        request_id, sizes, runs = found
+        count = len(sizes)
+        if (
+            self._items_fd >= 0
+            and self._items_at + (self._records + count) * ITEM_SIZE > self._items_blocks
+        ):
             return False
-        offset = known
-        if not count:
+        for _, queue_id, topic in runs:
+            if (topic, queue_id) not in self._offsets or queue_id >= self._topics.get(topic, 0):
+                return False
+        if not self._staged:
             self._begin()
         now = lmq_time(CLOCK_REALTIME) // 1000000
         if now > self._timestamp:
             self._timestamp = now
         position = self._position + self._size
         memcpy(self._bytes + self._size, PyBytes_AS_STRING(payload), size)
-        self._one_size[0] = size
-        self._chain = self._stamp_run(
-            self._batch,
-            self._size,
-            self._one_size,
-            0,
-            1,
-            self._header_size,
-            position,
-            self._index + count + 1 if self._header_size else 0,
-            self._term,
-            offset,
-            self._timestamp,
-            self._store_host,
-            self._chain,
-            self._items,
-            count * ITEM_SIZE,
-            self._crc32,
-        )
+        spans, before = self._stamp(sizes, runs)
         self._size += size
-        self._offsets[queue] = offset + 1
+        self._records += count
         if identity in self._placed:
             self._use(identity)
         session.in_flight = self._unanswered.add(identity, own, size)
-        answer = self._pack_sent(
-            request_id,
-            self._term,
-            self._timestamp,
-            self._ack,
-            0,
-            1,
-            position + self._header_size,
-            offset,
-        )
-        self._staged.append((connection, head, payload, queue, offset, answer, position + size))
-        lmq_add(self._cells, self._counters_at, 1)
+        if len(spans) == 1:
+            answer = self._pack_sent(
+                request_id, self._term, self._timestamp, self._ack, *spans[0]
+            )
+        else:
+            answer = self._encode_sent(
+                request_id,
+                term=self._term,
+                store_timestamp=self._timestamp,
+                ack=self._ack,
+                spans=spans,
+            )
+        self._staged.append((connection, head, payload, before, count, answer, position + size))
+        lmq_add(self._cells, self._counters_at, count)
         lmq_add(self._cells, self._counters_at + 1, size)
         lmq_add(self._cells, self._counters_at + 2, 1)
         return True
+
+    cdef object _stamp(self, sizes, list runs):
+        """Fill in what only the leader knows, in the records behind those that are staged; the
+        spans that tell where they are, and the offsets that their queues had.
+        """
+        cdef Py_ssize_t first = 0
+        cdef Py_ssize_t at = self._size
+        cdef Py_ssize_t count, k
+        cdef list spans = []
+        cdef list before = []
+        for count, queue_id, topic in runs:
+            queue = topic, queue_id
+            offset = self._offsets[queue]
+            self._chain = self._stamp_run(
+                self._batch,
+                at,
+                sizes,
+                first,
+                count,
+                self._header_size,
+                self._position + at,
+                self._index + self._records + first + 1 if self._header_size else 0,
+                self._term,
+                offset,
+                self._timestamp,
+                self._store_host,
+                self._chain,
+                self._items,
+                (self._records + first) * ITEM_SIZE,
+                self._crc32,
+            )
+            self._offsets[queue] = offset + count
+            spans.append((first, count, self._position + at + self._header_size, offset))
+            before.append((queue, offset))
+            for k in range(first, first + count):
+                at += <Py_ssize_t>sizes[k]
+            first += count
+        return spans, before
 
     cdef int _begin(self) except -1:
         """Take the put lock."""
@@ -353,13 +405,13 @@ cdef class LoneTurns:
         cdef int64_t first = self._index + 1
         cdef int64_t begin = self._position
         cdef Py_ssize_t size = self._size
-        cdef Py_ssize_t count = len(self._staged)
+        cdef Py_ssize_t count = self._records
         cdef list staged = self._staged
         cdef int64_t since = self._since
         cdef bint is_written
         cdef char *items
         self._staged = []
-        self._size = 0
+        self._size = self._records = 0
         items = <char *>self._items
         # A disk that blocks writes keeps nobody from telling what it has made durable.
         with nogil:
@@ -392,7 +444,7 @@ cdef class LoneTurns:
         values[3] = lmq_cell(self._cells, self._counters_at)
         lmq_publish(self._cells, self._written, values, 4)
         self._release()
-        for connection, head, payload, queue, offset, answer, behind in staged:
+        for connection, head, payload, _, _, answer, behind in staged:
             self._waiting.append(
                 _new(self._due_type, (behind, connection.identity, answer, len(payload), since))
             )
@@ -406,20 +458,21 @@ cdef class LoneTurns:
     cdef int _undo(self, list staged) except -1:
         """What is staged could not be written: it was never taken, and comes again in a turn."""
         cdef Py_ssize_t size
-        for connection, head, payload, queue, offset, answer, behind in reversed(staged):
+        for connection, head, payload, before, count, answer, behind in reversed(staged):
             size = len(payload)
-            self._offsets[queue] = offset
+            for queue, offset in reversed(before):
+                self._offsets[queue] = offset
             session = self._sessions.get(connection.identity)
             left = self._unanswered.release(connection.identity, size)
             if session is not None:
                 session.in_flight = left
-            lmq_add(self._cells, self._counters_at, -1)
+            lmq_add(self._cells, self._counters_at, -<int64_t>count)
             lmq_add(self._cells, self._counters_at + 1, -size)
             lmq_add(self._cells, self._counters_at + 2, -1)
         self._release()
         self.is_left = True
         self._chain = self._chain_written
-        for connection, head, payload, *_ in staged:
+        for connection, head, payload, *_ in reversed(staged):
             self._owner.put_back_frame(connection, head, payload)
         return 0
 
@@ -487,7 +540,7 @@ cdef class LoneTurns:
         """Answer every frame that is stored before ``position``."""
         cdef int64_t now
         cdef bytes answer, identity
-        cdef uint8_t framed[256]
+        cdef uint8_t framed[ANSWER_MAX]
         cdef uint32_t head[2]
         cdef Py_ssize_t size
         waiting = self._waiting
@@ -505,7 +558,7 @@ cdef class LoneTurns:
             session.in_flight = left
             connection = self._by_identity.get(identity)
             size = len(answer)
-            if connection is not None and not connection.unsent and size + HEAD_SIZE <= 256:
+            if connection is not None and not connection.unsent and size + HEAD_SIZE <= ANSWER_MAX:
                 head[0], head[1] = <uint32_t>size, 0
                 memcpy(framed, head, HEAD_SIZE)
                 memcpy(framed + HEAD_SIZE, PyBytes_AS_STRING(answer), size)

@@ -22,7 +22,7 @@ class SteadyWait:
         led: object,
         followers: object,
         marks: object,
-        lone: object,
+        plain: object,
         local: int,
         ready: object,
         uses: Sequence[int],

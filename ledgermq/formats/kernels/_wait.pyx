@@ -95,7 +95,7 @@ cdef class SteadyWait:
     cdef object _led
     cdef dict _followers
     cdef object _led_marks
-    cdef object _lone
+    cdef object _plain
     cdef int _local
     cdef object _ready
     cdef object _uses
@@ -207,7 +207,7 @@ cdef class SteadyWait:
         return False
 
     cdef int _return_led(self) except -1:
-        self._line = self._ring = self._lone = self._led = None
+        self._line = self._ring = self._plain = self._led = None
         self._followers = self._led_marks = None
         self._owner.take_back_led()
         return 0
@@ -226,20 +226,20 @@ cdef class SteadyWait:
         self._line, self._run, self._told = line, run, told
         self._durable_seen, self._feed, self._ring = durable_seen, feed, ring
 
-    def lend_led(self, led, followers, marks, lone, int local, ready, uses):
+    def lend_led(self, led, followers, marks, plain, int local, ready, uses):
         """What the run of who leads goes on with besides.
 
         Args:
             led: the leader's run; None in that of a node alone.
             followers: connections by descriptor.
             marks: ends of what was written and is not committed, oldest first; shared.
-            lone: takes what local producers send, and answers; None: that is left.
+            plain: takes what local producers send, and answers; None: that is left.
             local: descriptor that can be read when one has sent something.
             ready: producers whose turn it is; the wait is over when there are any.
             uses: see ``Worker.zmq_uses``.
         """
         self._led, self._followers, self._led_marks = led, followers, marks
-        self._lone, self._local, self._ready, self._uses = lone, local, ready, uses
+        self._plain, self._local, self._ready, self._uses = plain, local, ready, uses
         self._uses_seen = uses[0]
 
     def lend_log(self, leader, connection, verify, wake, end, int64_t file_size, data, items, marks):
@@ -579,8 +579,8 @@ cdef class SteadyWait:
             if is_fed and not self._take_answers(now // TICK_NS):
                 return self._told_by(count)
             if is_asked:
-                is_done = self._lone.take()
-                if not self._commit_led(self._lone.commit) or not is_done:
+                is_done = self._plain.take()
+                if not self._commit_led(self._plain.commit) or not is_done:
                     return self._told_by(count)
             if self._has_durable() and not self._count_durable():
                 return []
@@ -639,7 +639,7 @@ cdef class SteadyWait:
             return True
         self._durable_seen = seen
         if self._led is None:
-            return self._lone is not None and self._lone.commit_up_to(
+            return self._plain is not None and self._plain.commit_up_to(
                 values[0], values[1], values[2]
             )
         last = self._line.state.log.last_index
@@ -673,8 +673,8 @@ cdef class SteadyWait:
         flock(self._fence, LOCK_UN)
         if is_committed:
             self._ring_dispatcher()
-            if self._lone is not None:
-                self._lone.acknowledge(values[0])
+            if self._plain is not None:
+                self._plain.acknowledge(values[0])
             else:
                 self._owner.acknowledge(values[0])
         return True

@@ -136,7 +136,7 @@ from ledgermq.formats.kernels._columns import (  # noqa: E402
     read_heads,
     split_properties,
 )
-from ledgermq.formats.kernels._exchange import Exchange  # noqa: E402
+from ledgermq.formats.kernels._exchange import Exchange, join_frame  # noqa: E402
 from ledgermq.formats.kernels._headers import scan_header  # noqa: E402
 from ledgermq.formats.kernels._ids import (  # noqa: E402
     compare_ids,
@@ -147,7 +147,12 @@ from ledgermq.formats.kernels._ids import (  # noqa: E402
     text_hash,
 )
 from ledgermq.formats.kernels._link import link_keys, set_slots  # noqa: E402
-from ledgermq.formats.kernels._lone import read_lone, write_lone  # noqa: E402
+from ledgermq.formats.kernels._lone import (  # noqa: E402
+    read_plain,
+    write_batch,
+    write_lone,
+    write_record,
+)
 from ledgermq.formats.kernels._pulls import choose_units, join_records, match_heads  # noqa: E402
 from ledgermq.formats.kernels._rows import (  # noqa: E402
     measure_rows,
@@ -194,6 +199,7 @@ __all__ = [
     "first_delayed",
     "hash_keys",
     "java_hash",
+    "join_frame",
     "join_records",
     "join_slices",
     "link_keys",
@@ -203,7 +209,7 @@ __all__ = [
     "measure_units",
     "put_ids",
     "read_heads",
-    "read_lone",
+    "read_plain",
     "scan_entries",
     "scan_header",
     "scan_ids",
@@ -216,7 +222,9 @@ __all__ = [
     "text_hash",
     "verify_span",
     "whole_records",
+    "write_batch",
     "write_lone",
+    "write_record",
     "write_rows",
     "write_units",
 ]

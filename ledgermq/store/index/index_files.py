@@ -47,6 +47,8 @@ KEYS_AT_ONCE = 16_384
 """Keys linked in one call: their scratch table stays in the processor's cache."""
 
 _REPAIR_ITEMS = 1_000_000
+_PIECE = 1024 * 1024
+"""Bytes of slots that are written, or reserved, between two signs of life."""
 
 
 class NewKeys(NamedTuple):
@@ -291,13 +293,13 @@ class IndexFiles:
     def _with_room(self) -> _OpenFile:
         """The newest file, a fresh one when it is full or there is none."""
         if self._file is not None and self._file.room > 0:
-            self._file.have_blocks()
+            self._file.have_blocks(self._sign_of_life)
             return self._file
         header = fresh_header(self._follows if self._file is None else self._file.header)
         name = self._fresh_name()
         if not self.root.is_dir():
             make_folder(self.root)
-        file = _OpenFile.create(self.root / name, self.layout, header)
+        file = _OpenFile.create(self.root / name, self.layout, header, self._sign_of_life)
         if self._file is not None:
             self._file.close()
         self._file = file
@@ -360,12 +362,18 @@ class _OpenFile:
             raise
 
     @classmethod
-    def create(cls, path: Path, layout: IndexLayout, header: IndexHeader) -> _OpenFile:
+    def create(
+        cls,
+        path: Path,
+        layout: IndexLayout,
+        header: IndexHeader,
+        sign_of_life: Callable[[], None],
+    ) -> _OpenFile:
         """A new file of full size with reserved slots; none is left when the disk is full."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                os.posix_fallocate(fd, 0, layout.item_at(0))
+                _reserve(fd, layout.item_at(0), sign_of_life)
                 page = bytearray(HEADER_SIZE)
                 put_header(memoryview(page), header)
                 os.pwrite(fd, page, 0)
@@ -380,10 +388,13 @@ class _OpenFile:
             raise storage_error("index file not created", error, file=str(path)) from error
         return cls(path, layout)
 
-    def have_blocks(self) -> None:
+    def have_blocks(self, sign_of_life: Callable[[], None]) -> None:
         """Have blocks for header and slots, to be called before either is written.
 
         A file that RocketMQ has begun, or that was copied, has holes there.
+
+        Args:
+            sign_of_life: called again and again meanwhile.
 
         Raises:
             DiskFullError: there is no space; what was there stays.
@@ -391,7 +402,7 @@ class _OpenFile:
         if self._has_blocks:
             return
         try:
-            os.posix_fallocate(self.fd, 0, self.layout.item_at(0))
+            _reserve(self.fd, self.layout.item_at(0), sign_of_life)
         except OSError as error:
             raise storage_error(
                 "no space for the slots of the index", error, file=str(self.path)
@@ -424,7 +435,7 @@ class _OpenFile:
         kept = self._count_below(position, sign_of_life)
         if not kept:
             return False
-        self.have_blocks()
+        self.have_blocks(sign_of_life)
         slots = np.zeros(self.layout.slots, ">i4")
         last = np.zeros(1, KEY_ITEM)
         for first in range(1, kept + 1, _REPAIR_ITEMS):
@@ -435,7 +446,13 @@ class _OpenFile:
         begin = self.header.begin_timestamp
         # An item knows its time by the second; the header must not say less than it was.
         end = begin + int(last["seconds"][0]) * 1_000 + 999
-        self.slots[:] = slots.tobytes()
+        octets = memoryview(slots.tobytes())
+        for at in range(0, len(octets), _PIECE):
+            # Not through the map: a page that is written whole need not be read first, and to read
+            # five thousand of them takes a slow disk longer than anybody waits for a sign.
+            sign_of_life()
+            piece = octets[at : at + _PIECE]
+            write_fully(self.fd, piece, HEADER_SIZE + at, str(self.path))
         self.set_header(
             self.header._replace(
                 end_timestamp=min(self.header.end_timestamp, end),
@@ -476,6 +493,18 @@ class _OpenFile:
     def _read_items(self, first: int, count: int) -> npt.NDArray[np.void]:
         data = os.pread(self.fd, count * ITEM_SIZE, self.layout.item_at(first))
         return np.frombuffer(data, KEY_ITEM)
+
+
+def _reserve(fd: int, size: int, sign_of_life: Callable[[], None]) -> None:
+    """Have blocks for the first ``size`` bytes: where a file system cannot reserve, the C library
+    writes to each block.
+
+    Raises:
+        OSError: there is no space.
+    """
+    for at in range(0, size, _PIECE):
+        sign_of_life()
+        os.posix_fallocate(fd, at, min(_PIECE, size - at))
 
 
 def _index_names(root: Path, layout: IndexLayout, aside: Path) -> tuple[list[str], bool]:

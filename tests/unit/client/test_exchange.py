@@ -14,15 +14,19 @@ import pytest
 
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.link import Link
+from ledgermq.client.core.results import SendResult
+from ledgermq.client.sending.message_options import outgoing, shared_outgoing
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
 from ledgermq.client.sending.sender import RouteTable, Sender
 from ledgermq.client.stream_connection import SUFFIX
 from ledgermq.formats.kernels import kernel
+from ledgermq.formats.kernels.crc32 import crc32
+from ledgermq.formats.records.message import decode_message
 from ledgermq.model.errors import BusyError, LedgerError, MessageIllegalError
 from ledgermq.wire.byte_stream import MessageReader, message_head
 from ledgermq.wire.header import Kind, decode_header, encode_header
-from ledgermq.wire.send_frame import Duplicate, encode_sent
+from ledgermq.wire.send_frame import Duplicate, decode_send, encode_sent
 from ledgermq.wire.session import (
     LEADER,
     Standing,
@@ -65,6 +69,19 @@ def looks_like_it(asked: int) -> list[bytes]:
     whole = message(encode_header(Kind.REFUSED, asked + 1), b"reason" + false)
     return [whole[: -len(false)], false]
 
+
+TOGETHER: dict[str, Callable[[list[int]], bytes]] = {
+    "all at once": lambda asked: b"".join(map(sent, asked)),
+    "but for the last": lambda asked: b"".join(map(sent, asked[:-1])),
+    "backwards": lambda asked: b"".join(map(sent, reversed(asked))),
+    "one of them twice": lambda asked: b"".join(map(sent, [*asked, asked[0]])),
+    "one of nobody among them": lambda asked: b"".join(map(sent, [asked[0], 999, *asked[1:]])),
+    "a role among them": lambda asked: sent(asked[0]) + ROLE + b"".join(map(sent, asked[1:])),
+    "the last one cut": lambda asked: b"".join(map(sent, asked))[:-9],
+    "a refusal behind them": lambda asked: (
+        b"".join(map(sent, asked[:-1])) + message(*encode_refused(asked[-1], BusyError("later")))
+    ),
+}
 
 ANSWERS: dict[str, Callable[[int], list[bytes]]] = {
     "an answer": lambda asked: [sent(asked)],
@@ -133,6 +150,22 @@ class Side:
             assert self.exchange.put("T", b"body", self.outcomes.append)
         return decode_header(self.read()[0]).request_id
 
+    def put_long(self, body: bytes) -> None:
+        """Send a message as one with options is sent; it waits for others if any are under way."""
+        choice, whole = outgoing("T", body)
+        now = time.monotonic()
+        callback = self.outcomes.append
+        self.sender.put_one(choice, whole, queues=1, now=now, callback=callback)
+
+    def put_batch(self, bodies: list[bytes]) -> None:
+        """Send a batch, by the way that is looked at; the id of its request."""
+        if not self.is_short or not self.exchange.put_batch("T", bodies, self.outcomes.append):
+            choice, shared = shared_outgoing("T", "send_batch")
+            now = time.monotonic()
+            callback = self.outcomes.append
+            self.sender.put_batch(choice, bodies, shared, queues=1, now=now, callback=callback)
+            self.pipeline.advance(now)
+
     def read(self) -> list[bytes]:
         while not self.reader.messages:
             self.reader.feed(self.writer.recv(1 << 16))
@@ -151,7 +184,8 @@ class Side:
 
     def turn(self) -> None:
         """As a loop does when something has come."""
-        if not (self.is_short and self.pipeline.in_flight and self.exchange.take()):
+        has_taken = self.is_short and self.pipeline.in_flight and self.exchange.take()
+        if not has_taken or self.pipeline.unanswered_bytes:
             self.pipeline.advance(time.monotonic())
         futures, self.pipeline.callbacks = self.pipeline.callbacks, []
         for future in futures:
@@ -172,7 +206,8 @@ class Side:
             except LedgerError as error:
                 outcomes.append(repr(error))
             else:
-                outcomes.append(repr(one).replace(one.unique_id, "id"))
+                results = [one] if isinstance(one, SendResult) else list(one)
+                outcomes += [repr(each).replace(each.unique_id, "id") for each in results]
         return found | {
             "in flight": list(self.pipeline._in_flight),
             "ready": len(self.pipeline._ready),
@@ -226,6 +261,26 @@ def test_whatever_is_answered_both_ways_come_to_the_same(
     assert states[0] == states[1]
 
 
+@pytest.mark.parametrize("name", TOGETHER)
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_answers_to_several_frames_come_to_the_same(
+    tmp_path: Path, module: ModuleType, name: str
+) -> None:
+    states = []
+    for is_short in (True, False):
+        side = Side(tmp_path / str(is_short), module.Exchange, is_short=is_short)
+        asked = [side.put()]
+        for number in range(4):
+            side.put_batch([b"%d" % number])
+            asked.append(decode_header(side.read()[0]).request_id)
+        side.give(TOGETHER[name](asked))
+        side.turn()
+        states.append(side.state())
+        side.close()
+
+    assert states[0] == states[1]
+
+
 @pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
 def test_what_the_connection_has_no_room_for_leaves_later(
     tmp_path: Path, module: ModuleType
@@ -266,4 +321,115 @@ def test_what_a_gone_writer_did_not_take_is_kept_for_the_next_one(
     assert side.link.welcome is None
     (frame,) = side.pipeline._ready
     assert (frame.attempts, frame.may_be_stored) == (0, False)
+    side.close()
+
+
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_what_waits_for_an_answer_goes_in_one_frame_either_way(
+    tmp_path: Path, module: ModuleType
+) -> None:
+    bodies = [b"%d" % number * (1 + 900 * number) for number in range(9)]
+    frames, states = [], []
+    for is_short in (True, False):
+        side = Side(tmp_path / str(is_short), module.Exchange, is_short=is_short)
+        first = side.put()
+        side.put_long(bodies[0])
+        gathered = 0
+        for body in bodies[1:]:
+            if is_short and side.exchange.put("T", body, side.outcomes.append):
+                gathered += 1
+            else:
+                side.put_long(body)
+        assert gathered == (len(bodies) - 1 if is_short else 0)
+        side.give(sent(first))
+        side.turn()
+        head, payload = side.read()
+        frame = decode_send(head)
+        at, records = 0, []
+        for size in frame.sizes:
+            record = decode_message(payload[at + 48 : at + size])
+            records.append((size, record.topic, record.queue_id, record.body, record.flag))
+            at += size
+        assert at == len(payload)
+        frames.append((frame.runs, frame.payload_size, records))
+        side.give(sent(frame.request_id, (0, 4, 1_000, 10), (4, 5, 70_000, 14)))
+        side.turn()
+        states.append(side.state())
+        side.close()
+
+    assert frames[0] == frames[1]
+    assert [record[3] for record in frames[0][2]] == bodies
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_batches_go_in_frames_of_their_own_either_way(tmp_path: Path, module: ModuleType) -> None:
+    batches = [[b"%d" % number * size for size in range(1, 6)] for number in range(5)]
+    frames, states = [], []
+    for is_short in (True, False):
+        side = Side(tmp_path / str(is_short), module.Exchange, is_short=is_short)
+        asked = [side.put()]
+        told = side.pipeline.in_flight
+        for bodies in batches:
+            side.put_batch(bodies)
+            told += 1
+            assert side.pipeline.in_flight == told
+        for bodies in batches:
+            head, payload = side.read()
+            frame = decode_send(head)
+            assert crc32(payload, crc32(frame.tables, 0)) == frame.checksum
+            at, records = 0, []
+            for size in frame.sizes:
+                records.append(decode_message(payload[at + 48 : at + size]).body)
+                at += size
+            assert (at, records) == (len(payload), bodies)
+            frames.append((frame.runs, list(frame.sizes)))
+            asked.append(frame.request_id)
+        side.give(
+            b"".join(
+                sent(request_id, (0, 5 if number else 1, 1_000 * number, 10 * number))
+                for number, request_id in enumerate(asked)
+            )
+        )
+        side.turn()
+        states.append(side.state())
+        side.close()
+
+    assert frames[:5] == frames[5:]
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_batches_that_are_not_as_most_go_the_long_way(tmp_path: Path, module: ModuleType) -> None:
+    side = Side(tmp_path / "x", module.Exchange, is_short=True)
+    side.put()
+    put = side.exchange.put_batch
+    for bodies in ([], [b"a", bytearray(b"b")], [bytes(1 << 20)], [b"a"] * ((1 << 20) + 1)):
+        assert not put("T", bodies, side.outcomes.append)
+    assert not put("unknown", [b"a"], side.outcomes.append)
+    while put("T", [b"a"], side.outcomes.append):
+        assert side.pipeline.in_flight <= side.pipeline.options.max_in_flight
+    assert side.pipeline.in_flight == side.pipeline.options.max_in_flight
+    side.close()
+
+
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_a_frame_that_is_full_takes_no_more(tmp_path: Path, module: ModuleType) -> None:
+    side = Side(tmp_path / "x", module.Exchange, is_short=True)
+    side.put()
+    side.put_long(b"first")
+    size = side.pipeline.options.batch_bytes // 4
+    taken = 0
+    while side.exchange.put("T", bytes(size), side.outcomes.append):
+        taken += 1
+
+    assert taken == 3
+    assert side.pipeline.only_gathers
+    # The window has room for none: the long way waits for it.
+    side.pipeline.unanswered_bytes += side.pipeline.options.window_bytes
+    assert not side.exchange.put("T", b"small", side.outcomes.append)
+    side.pipeline.unanswered_bytes -= side.pipeline.options.window_bytes
+    assert side.exchange.put("T", b"small", side.outcomes.append)
+    side.pipeline.flush()
+    assert not side.exchange.put("T", b"behind a flush", side.outcomes.append)
     side.close()

@@ -195,6 +195,25 @@ def test_slots_that_a_power_failure_garbled_are_computed_again(tmp_path: Path) -
     )
 
 
+def test_slots_of_a_large_file_are_made_and_repaired_with_signs_of_life(tmp_path: Path) -> None:
+    layout = IndexLayout(slots=2_500_000, items=8)
+    signs: list[int] = []
+    index = IndexFiles(
+        tmp_path / "index", layout, aside=tmp_path / "aside", sign_of_life=lambda: signs.append(1)
+    )
+    keys = some_keys(6)
+    put(index, keys)
+    assert len(signs) >= 9
+    signs.clear()
+    index.truncate_beyond(keys[-1][1] + 1, repair=True)
+    index.close()
+
+    # Ten megabytes are reserved, and written, a megabyte at a time.
+    assert len(signs) >= 2 * 10
+    (page,) = contents(tmp_path / "index")
+    assert all(position in query_key(page, layout, key) for key, position, _ in keys)
+
+
 @pytest.mark.parametrize("base", [0, 5_000])
 @pytest.mark.parametrize("kept", [1, 3, 5])
 def test_items_that_a_power_failure_has_lost_are_none_although_the_header_counts_them(

@@ -457,7 +457,7 @@ def test_the_short_way_does_what_the_general_way_does(
     module: ModuleType, kind: LogKind, steps: list[Callable[[Node], None]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, nodes(kind) as (short, general):
-        patch.setattr("ledgermq.writer.lone_frames.read_lone", module.read_lone)
+        patch.setattr("ledgermq.writer.lone_frames.read_plain", module.read_plain)
         for step in [*steps, Node.turn]:
             step(short)
             step(general)
@@ -472,7 +472,7 @@ def test_a_lone_frame_takes_the_short_way_as_long_as_its_file_has_room(
     module: ModuleType, kind: LogKind
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, nodes(kind) as (short, general):
-        patch.setattr("ledgermq.writer.lone_frames.read_lone", module.read_lone)
+        patch.setattr("ledgermq.writer.lone_frames.read_plain", module.read_plain)
         for number in range(40):
             for node in (short, general):
                 send(Given(body=bytes(500), queue_id=number % 4), CLIENTS[number % 3], number)(node)
@@ -493,7 +493,14 @@ def test_a_lone_frame_with_another_octet_anywhere_is_left_to_the_general_way(
     head, payload = parts_of(Given(properties=(("KEYS", "k"),)), 5, (48, 8))
 
     def read(head: bytes, payload: bytes) -> object:
-        return module.read_lone(head, payload, 48, 8, 4_000, 2_000, crc32)
+        found = module.read_plain(head, payload, 48, 8, 4_000, 2_000, 1, crc32)
+        if found is None:
+            return None
+        request_id, sizes, runs = found
+        assert list(sizes) == [len(payload)]
+        (run,) = runs
+        assert run[0] == 1
+        return request_id, *run[1:]
 
     assert read(head, payload) == (5, 0, b"orders")
     own = range(6, 16)
