@@ -12,7 +12,7 @@ import logging
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +83,7 @@ def has_tag_items(
         log: files with the messages.
         layout: of the Index's files, None to find it out.
         behind: position of the last message whose items are known to be ours.
-        sign_of_life: called again and again meanwhile.
+        sign_of_life: called for each message that is looked at.
 
     Raises:
         StorageError: a file cannot be read.
@@ -91,11 +91,12 @@ def has_tag_items(
     if are_tags_kept(root):
         return True
     try:
-        reader = IndexReader(root / "index", layout=layout)
-        try:
-            return _shows_tags(reader, log, behind, sign_of_life)
-        finally:
-            reader.close()
+        with ExitStack() as opened:
+            reader = IndexReader(root / "index", layout=layout)
+            opened.callback(reader.close)
+            messages = _Messages(log)
+            opened.callback(messages.close)
+            return _shows_tags(reader, messages, behind, sign_of_life)
     except (ConfigError, CorruptLogError) as error:
         logger.warning("not known whether the index has items of tags: %s", error)
         return False
@@ -106,50 +107,55 @@ def _path(root: Path) -> Path:
 
 
 def _shows_tags(
-    reader: IndexReader, log: LogFamily, behind: int, sign_of_life: Callable[[], None]
+    reader: IndexReader, messages: _Messages, behind: int, sign_of_life: Callable[[], None]
 ) -> bool:
     looked = untagged = 0
-    with closing(_Messages(log)) as messages:
-        for header, view in reader.newest_first():
-            assert reader.layout is not None
-            for position, hashes in _newest(header, view, reader.layout):
-                if looked == _LOOKED_MAX or position <= behind:
-                    return False
-                looked += 1
-                sign_of_life()
-                message = messages.at(position)
-                if message is None or not message.tags:
-                    continue
-                if index_key_hash(tag_key(message.topic, message.tags)) in hashes:
-                    return True
-                untagged += 1
-                if untagged == _UNTAGGED_MAX:
-                    return False
+    for header, view in reader.newest_first():
+        assert reader.layout is not None
+        for position, hashes in _newest(header, view, reader.layout):
+            if looked == _LOOKED_MAX or position <= behind:
+                return False
+            looked += 1
+            sign_of_life()
+            message = messages.at(position)
+            if message is None or not message.tags:
+                continue
+            if index_key_hash(tag_key(message.topic, message.tags)) in hashes:
+                return True
+            untagged += 1
+            if untagged == _UNTAGGED_MAX:
+                return False
     return False
 
 
 def _newest(
     header: IndexHeader, view: memoryview, layout: IndexLayout
 ) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
-    """Positions that a file's items point to, the newest first, and the hashes of their items."""
+    """Positions that a file's items have, the highest first, and the hashes of each one's items."""
     first = max(1, header.index_count - _ITEMS_MAX)
     items = np.frombuffer(view, KEY_ITEM, header.index_count - first, layout.item_at(first))
-    items = items[np.argsort(items["position"], kind="stable")]
-    positions, begins = np.unique(items["position"], return_index=True)
-    ends = [*begins.tolist()[1:], len(items)]
-    for position, begin, end in reversed(
-        list(zip(positions.tolist(), begins.tolist(), ends, strict=True))
-    ):
-        yield position, items["hash"][begin:end]
+    positions = items["position"].astype(np.int64)
+    if not len(positions):
+        return
+    order = np.argsort(positions, kind="stable")
+    begins = [0, *(np.flatnonzero(np.diff(positions[order])) + 1).tolist()]
+    for begin, end in zip(begins[::-1], [len(order), *begins[:0:-1]], strict=True):
+        yield int(positions[order[begin]]), items["hash"][order[begin:end]]
 
 
 class _Messages:
-    """Messages of a log, many that are near one another: its folders are listed once, and a file
-    stays open until one of another is asked for.
+    """Messages by their positions; files are listed once, and one after the other is open: most
+    messages are in the same file.
     """
 
     def __init__(self, log: LogFamily) -> None:
-        self._folders = [(folder.path, starts_in(folder.path)) for folder in reversed(log.folders)]
+        """Nothing is open.
+
+        Raises:
+            StorageError: the files cannot be listed.
+        """
+        # The newest folder first, as ``LogFamily.candidates`` has them.
+        self._folders = [(one.path, starts_in(one.path)) for one in reversed(log.folders)]
         self._path: Path | None = None
         self._fd = -1
 
@@ -160,32 +166,30 @@ class _Messages:
             StorageError: a file cannot be read.
         """
         for folder, starts in self._folders:
-            after = bisect_right(starts, position)
-            if not after:
-                continue
-            start = starts[after - 1]
-            message = self._read(folder / f"{start:020d}", position - start)
-            if message is not None and message.physical_offset == position:
-                return message
+            number = bisect_right(starts, position)
+            if number:
+                start = starts[number - 1]
+                message = self._in(folder / f"{start:020d}", position - start)
+                if message is not None and message.physical_offset == position:
+                    return message
         return None
 
     def close(self) -> None:
-        """Let go of the file."""
-        fd, self._fd, self._path = self._fd, -1, None
-        if fd >= 0:
-            os.close(fd)
+        """Close the file that is open."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._path = -1, None
 
-    def _read(self, path: Path, offset: int) -> Message | None:
+    def _in(self, path: Path, at: int) -> Message | None:
         try:
             if path != self._path:
                 self.close()
-                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                self._path = path
-            head = os.pread(self._fd, WORD.size, offset)
+                self._fd, self._path = os.open(path, os.O_RDONLY | os.O_CLOEXEC), path
+            head = os.pread(self._fd, WORD.size, at)
             size = WORD.unpack(head)[0] if len(head) == WORD.size else 0
             if not SIZE_MIN <= size <= ENTRY_SIZE_MAX:
                 return None
-            return decode_message(memoryview(os.pread(self._fd, size, offset)))
+            return decode_message(memoryview(os.pread(self._fd, size, at)))
         except (FileNotFoundError, CorruptLogError):
             return None
         except OSError as error:

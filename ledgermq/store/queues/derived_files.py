@@ -171,7 +171,7 @@ def keeps_tags(root: Path, files: DerivedFiles, log: LogFamily | None) -> bool:
     if index.end_position <= behind:
         return False
     found = has_tag_items(
-        root, log, index.layout, behind=behind, sign_of_life=files.queues.sign_of_life
+        root, log, index.layout, behind=behind, sign_of_life=files.queues.give_sign
     )
     if found:
         keep_tags(root)
