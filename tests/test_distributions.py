@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,44 @@ def test_a_command_of_another_distribution_names_the_extra_that_brings_it() -> N
 
     assert wanted == EXTRA_OF_PART
     assert rooms <= wanted.keys() | packages_of("client")
+
+
+_IMPORT_ALL = """
+import importlib, json, pkgutil, sys
+for name in json.loads(sys.argv[1]):
+    sys.modules[name] = None
+import ledgermq.pipeline
+for module in pkgutil.walk_packages(ledgermq.pipeline.__path__, "ledgermq.pipeline."):
+    # PyIceberg, which tables are made with, has an extra of its own.
+    if not module.name.startswith("ledgermq.pipeline.tables"):
+        importlib.import_module(module.name)
+"""
+
+
+def test_jobs_of_spark_need_no_library_but_those_of_their_extra() -> None:
+    pytest.importorskip("pyspark")
+    brought = {
+        name: {
+            re.split(r"[<>=\[]", line)[0]
+            for line in (ROOT / "distributions" / name).read_text().splitlines()
+            if not line.startswith("#")
+        }
+        for name in (
+            "node/server.txt",
+            "web/server.txt",
+            "client/compression.txt",
+            "spark/spark.txt",
+        )
+    }
+    mine = brought.pop("spark/spark.txt")
+    others = {name.replace("-", "_").lower() for name in set().union(*brought.values()) - mine}
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT_ALL, json.dumps(sorted(others))],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+
+    assert "psutil" in others
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
