@@ -130,12 +130,12 @@ class BareRoot:
         for path in PIP_FILES:
             _copy(path, self.upper / "etc" / "pip.conf")
         # Its own keys are where Ubuntu has them; this machine's may be a file that is not in it.
-        sources = (self._lower / "etc/apt/sources.list").read_text()
-        own = re.sub(
-            r"signed-by=\S*ubuntu-archive-keyring.gpg", f"signed-by={UBUNTU_KEYS}", sources
-        )
-        (self.upper / "etc/apt").mkdir(parents=True, exist_ok=True)
-        (self.upper / "etc/apt/sources.list").write_text(own)
+        sources = Path("etc/apt/sources.list")
+        if (self._lower / sources).exists():
+            listed = (self._lower / sources).read_text()
+            own = re.sub(rf"signed-by=\S*{UBUNTU_KEYS.name}", f"signed-by={UBUNTU_KEYS}", listed)
+            (self.upper / sources).parent.mkdir(parents=True, exist_ok=True)
+            (self.upper / sources).write_text(own)
 
     def _copy_checkout(self, target: Path) -> None:
         for name in root.checkout_files():
