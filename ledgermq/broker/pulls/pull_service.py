@@ -22,7 +22,7 @@ from ledgermq.formats.arrays import Units
 from ledgermq.formats.batch_unit import BATCH_TAGS
 from ledgermq.ipc.counters import BrokerCounter, Counts, no_counts
 from ledgermq.model.config.settings import Settings
-from ledgermq.model.errors import LedgerError
+from ledgermq.model.errors import LedgerError, NotLeaderError
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.process.clock import MACHINE_CLOCK, Clock
 from ledgermq.rules.messages.pull_rules import (
@@ -471,6 +471,11 @@ class PullService(Service):
             # twice.
             if held.scanned_to != pull.queue_offset:
                 return nothing(client, pull, held.status, held.scanned_to, bounds)
+        elif held.scanned_to > bounds.end and self._store.may_be_behind_a_leader(
+            self._clock.monotonic_ns()
+        ):
+            # Who asks would go back, and be given again what the next leader has told it.
+            raise NotLeaderError("another node may lead by now, where the queue goes on")
         return nothing(client, pull, verdict.status, verdict.next_offset, bounds)
 
     def _scan(

@@ -187,6 +187,11 @@ class ReadableStore:
         """Whether no other member can have been elected by now: a comparison, nobody is asked."""
         return now_ns < self._page.read_alone_until_ns()
 
+    def may_be_behind_a_leader(self, now_ns: int) -> bool:
+        """Whether this node takes itself for the leader, and another one may lead by now."""
+        leads = self._page.read_grant().role is PublishedRole.LEADER
+        return self._has_terms and leads and not self.leads_alone(now_ns)
+
     def as_of(self) -> dict[str, object]:
         """What is told here by a node that does not surely lead is as of: its role and term, whom
         it takes for the leader, and the position up to which it has applied the log.

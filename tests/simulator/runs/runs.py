@@ -488,7 +488,9 @@ class WitnessRun(FaultRun):
         world.kill(away, power=power)
 
         def turn() -> None:
-            for node in world.leaders()[-1:]:
+            # Once faults are over nobody dies any more.
+            leaders = world.leaders()[-1:] if world.events.now < self.run_ms * MS else []
+            for node in leaders:
                 world.kill(node.name, power=power)
                 later = self.random.randint(500, 2_500) * MS
                 world.events.after(later, partial(world.start, node.name))

@@ -27,7 +27,7 @@ from ledgermq.model.config.settings import (
     Settings,
     StoreSection,
 )
-from ledgermq.model.errors import DamagedLogError, FilterIllegalError
+from ledgermq.model.errors import DamagedLogError, FilterIllegalError, NotLeaderError
 from ledgermq.model.ids import Index, NodeId, Position, Term
 from ledgermq.model.names.queue_name import QueueName
 from ledgermq.wire.pull_frame import Pull, Pulled, PullStatus, decode_pulled
@@ -203,6 +203,17 @@ def test_readers_of_what_is_in_memory_are_told_nothing(store: Store) -> None:
     store.page.publish_reader(NodeId("n2"))
 
     assert store.pull(0).suggested == ""
+
+
+def test_who_may_lead_no_more_sends_nobody_back_to_where_its_queue_ends(store: Store) -> None:
+    """It stood still while another one led, and was given messages that it does not know of."""
+    store.view._has_terms = True
+    store.page.publish_grant(Grant(Term(1), True, PublishedRole.LEADER, NodeId("n0")))
+    with pytest.raises(NotLeaderError, match="another node may lead"):
+        store.pull(MESSAGES + 9)
+    store.page.publish_alone(STILL.monotonic_ns() + 1)
+
+    assert store.pull(MESSAGES + 9).status is PullStatus.OFFSET_OVERFLOW_BADLY
 
 
 class Waits:
