@@ -363,9 +363,7 @@ def _gather(self: Exchange, topic, body, callback):
     return future
 
 
-@cython.ccall
-@cython.exceptval(-1)
-def join_frame(frame, queue, parts, size: cython.Py_ssize_t, future) -> cython.int:
+def join_frame(frame, queue, parts, size: cython.Py_ssize_t, future):
     """Put a message into an ``OpenFrame``; compiled, all of it is done, or nothing.
 
     Args:
@@ -381,7 +379,6 @@ def join_frame(frame, queue, parts, size: cython.Py_ssize_t, future) -> cython.i
     futures.append(future)
     frame.size += size
     frame.records += 1
-    return 0
 
 
 @cython.cfunc
