@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -403,3 +406,23 @@ def test_keys_are_linked_as_one_after_the_other(link: ModuleType, seed: int) -> 
 
     assert page[layout.slot_at(0) :] == expected[layout.slot_at(0) :]
     assert used == get_header(memoryview(expected), layout).slot_count
+
+
+def test_plain_kernels_need_of_cython_what_its_stand_in_has() -> None:
+    """As where pyzmq alone is installed, and nothing was compiled."""
+    code = """
+import importlib.util, sys
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "cython" else found(name, *more)
+from ledgermq.formats.kernels import kernel
+print(kernel.compiled, "cython" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "LEDGERMQ_PURE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.stdout, done.stderr) == ("False False\n", "")
