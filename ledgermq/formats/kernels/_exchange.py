@@ -463,15 +463,15 @@ def _begin_wait(self: Exchange, future, me, seconds: cython.double) -> cython.bi
         or not self._in_flight
     ):
         return False
+    now: cython.double = monotonic()
+    if now + seconds > pipeline.expire_at or not _keeps_nothing(self._link.stream):
+        return False
     watch = driver._waiters_watch
     if driver._has_changed:
         if not pipeline.only_gathers:
             return False
         # What was put into the open frame waits for the same answers.
         driver._has_changed = watch.is_fresh = False
-    now: cython.double = monotonic()
-    if now + seconds > pipeline.expire_at or not _keeps_nothing(self._link.stream):
-        return False
     if not watch.is_fresh:
         watch.prepare(pipeline, now + seconds)
     driver._poller = me

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ledgermq.client.blocking.send_driver import SendDriver
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.link import Link
 from ledgermq.client.core.results import SendResult
@@ -139,6 +141,10 @@ class Side:
             patch.setattr("ledgermq.client.sending.sender.Exchange", exchange)
             self.sender = Sender(self.pipeline, Nobody(), born_host=("10.0.0.1", 1))
             self.exchange = self.sender.exchange(routes)
+            with patch.context() as threadless:
+                threadless.setattr(threading.Thread, "start", lambda _thread: None)
+                self.driver = SendDriver(self.pipeline, name="nobody runs it")
+            self.waiting = self.sender.exchange(routes, self.driver)
         self.outcomes: list[SendFuture[Any]] = []
 
     def put(self) -> int:
@@ -432,4 +438,27 @@ def test_a_frame_that_is_full_takes_no_more(tmp_path: Path, module: ModuleType) 
     assert side.exchange.put("T", b"small", side.outcomes.append)
     side.pipeline.flush()
     assert not side.exchange.put("T", b"behind a flush", side.outcomes.append)
+    side.close()
+
+
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_what_was_left_to_the_long_way_is_still_told_to_it_though_others_gather(
+    tmp_path: Path, module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = Side(tmp_path / "x", module.Exchange, is_short=True)
+    side.give(sent(side.put()))
+    side.turn()
+    future = side.waiting.send("T", b"body")
+    side.put_long(b"gathered")
+    told: list[bool] = []
+    monkeypatch.setattr(
+        side.driver, "wait_for", lambda *_arguments: told.append(side.driver._has_changed)
+    )
+    stream = side.link.stream
+    assert future is not None and stream is not None and side.pipeline.only_gathers
+
+    stream.came = ROLE[:10]
+    side.driver._has_changed = True
+    side.waiting.wait_for(future, PATIENCE_S)
+    assert told == [True]
     side.close()
