@@ -443,7 +443,7 @@ class _OpenFile:
         begin = self.header.begin_timestamp
         # An item knows its time by the second; the header must not say less than it was.
         end = begin + int(last["seconds"][0]) * 1_000 + 999
-        octets = memoryview(slots.tobytes())
+        octets = slots.view(np.uint8).data
         for at in range(0, len(octets), _PIECE):
             # Not through the map: a page that is written whole need not be read first, and to read
             # five thousand of them takes a slow disk longer than anybody waits for a sign.
