@@ -88,10 +88,8 @@ def test_a_node_tells_the_journal_its_life_by_numbers(
     assert journald.entries("LEDGERMQ_EVENT=NODE_READY") == [ready]
 
 
-def test_the_console_shows_the_events_of_the_journal(
-    make_node: Callable[[], Node], journald: Journald
-) -> None:
-    node = make_node()
+def console_socket(node: Node, journald: Journald) -> Path:
+    """Where the console of a node listens that has told the journal that it is ready."""
     node.configure(listen={"http": "unix"}, store={"mapped_file_size_commit_log": 262_144})
     node.launch(
         ["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)],
@@ -100,8 +98,15 @@ def test_the_console_shows_the_events_of_the_journal(
     node.wait_ready()
     socket = node.runtime / "http.sock"
     wait_until(lambda: listens(socket), "the socket")
-    console = ConsoleClient(socket, host="localhost")
     wait_until(lambda: events(journald, Event.NODE_READY), "the line")
+    return socket
+
+
+def test_the_console_shows_the_events_of_the_journal(
+    make_node: Callable[[], Node], journald: Journald
+) -> None:
+    socket = console_socket(make_node(), journald)
+    console = ConsoleClient(socket, host="localhost")
     rows = json.loads(console.get("/events?export=json&table=events").text)
     page = console.get("/events").text
 
@@ -115,16 +120,7 @@ def test_the_console_shows_the_events_of_the_journal(
 def test_lines_of_another_account_are_no_events(
     make_node: Callable[[], Node], journald: Journald
 ) -> None:
-    node = make_node()
-    node.configure(listen={"http": "unix"}, store={"mapped_file_size_commit_log": 262_144})
-    node.launch(
-        ["-m", "ledgermq.cli.main", "serve", "--config", str(node.config)],
-        prefix=journald.prefix,
-    )
-    node.wait_ready()
-    socket = node.runtime / "http.sock"
-    wait_until(lambda: listens(socket), "the socket")
-    wait_until(lambda: events(journald, Event.NODE_READY), "the line")
+    socket = console_socket(make_node(), journald)
     line = (
         "SYSLOG_IDENTIFIER=ledgermq\nPRIORITY=2\nMESSAGE=raft: forged\nLEDGERMQ_NODE=n7\n"
         f"LEDGERMQ_PROCESS=raft\nMESSAGE_ID={Event.NODE_STOPPED.value}\n"
