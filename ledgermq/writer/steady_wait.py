@@ -34,7 +34,7 @@ from ledgermq.sessions.session_server import SessionServer
 from ledgermq.store.files.append_files import FileTail
 from ledgermq.store.log.following_entries import verify_following
 from ledgermq.store.log.log_writer import LogEnd, LogWriter
-from ledgermq.wire.send_frame import encode_sent, pack_one_sent
+from ledgermq.wire.send_frame import encode_sent
 from ledgermq.writer.due_answers import Due, ProducerSession, Unanswered
 from ledgermq.writer.duplicates.recent_messages import NOTHING
 from ledgermq.writer.followed_run import FollowedRun
@@ -123,8 +123,7 @@ class PlainFixed(NamedTuple):
         by_descriptor, by_identity: local connections.
         placed, use: see ``SessionServer``.
         waiting: answers that are due.
-        functions: ``read_plain``, ``stamp_run``, ``crc32``, ``pack_one_sent`` and
-            ``encode_sent``.
+        functions: ``read_plain``, ``stamp_run``, ``crc32`` and ``encode_sent``.
         form: see ``read_plain``.
         blank_size: bytes that a file of the log keeps for a blank.
     """
@@ -414,7 +413,7 @@ class SteadyTurns:
             self._due.unanswered,
             self._due.waiting,
             (Due, LogCursor, LogEnd),
-            (read_plain, stamp_run, crc32, pack_one_sent, encode_sent),
+            (read_plain, stamp_run, crc32, encode_sent),
             service.form,
             BLANK_SIZE,
             service.store_host,

@@ -74,7 +74,7 @@ LoneRecord = tuple[list[Body], int, str]
 
 
 class LoneForms(NamedTuple):
-    """What lone frames of one queue have in common; see ``kernel.write_lone``.
+    """What lone frames of one queue have in common; see ``kernel.write_batch``.
 
     Attributes:
         prefix: what their unique ids begin with.
@@ -243,7 +243,7 @@ class RecordEncoder:
         return [head, body, tail, digits.encode()], size, f"{id_prefix}{digits}"
 
     def lone_forms(self, topic: bytes, queue_id: int, properties: bytes, prefix: str) -> LoneForms:
-        """What all lone frames of a queue have in common, for ``kernel.write_lone``.
+        """What all lone frames of a queue have in common, for ``kernel.write_batch``.
 
         Args:
             prefix: what unique ids begin with.

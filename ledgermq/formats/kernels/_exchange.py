@@ -13,14 +13,13 @@ and a frame counts as sent before it is handed over.
 
 from __future__ import annotations
 
-from array import array
 from functools import partial
 from threading import get_ident
 from time import monotonic, time_ns
 
 import cython
 
-from ledgermq.formats.kernels._lone import write_batch, write_lone, write_record
+from ledgermq.formats.kernels._lone import write_batch, write_record
 from ledgermq.formats.kernels.crc32 import crc32
 from ledgermq.formats.sent_layout import ONE_SENT
 
@@ -228,15 +227,15 @@ def _send(self: Exchange, topic, body, callback):
     self._next_id += 1
     request_id = next(self._request_ids)
     born_ms = time_ns() // 1_000_000
-    whole, size = write_lone(
-        forms.frame, forms.begin, forms.tail, body, request_id, number, born_ms,
+    whole, sizes = write_batch(
+        forms.frame, forms.begin, forms.tail, [body], request_id, number, born_ms,
         form.entry_header_size, crc32,
     )  # fmt: skip
     # As ``unique_id``.
     id_ = f"{forms.prefix}{number:012X}"
     make = partial(self._answer.one, number=0, id_=id_)
     future = self._make_future(self, make, id_, callback)
-    frame = self._make_frame(form, forms.run, whole, array("I", (size,)), future)
+    frame = self._make_frame(form, forms.run, whole, sizes, future)
     self._turns[name] = turn
     _hand_over(self, stream, request_id, frame, whole, now)
     return future

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Kernel of plain frames: a SEND as most are, read by a writer; of one message, made by a client.
+"""Kernel of plain frames: a SEND as most are, made by a client and read by a writer.
 
 Cython in pure-Python mode, as ``_sends`` is. What is not as most frames are is left to those who
 read everything and say what is wrong with it: ``read_plain`` gives ``None`` then. Whether records
-are whole is for ``_stamp`` and ``_scan`` to say, as of any other frame. ``write_lone`` writes what
-a client's encoder and ``encode_send`` write.
+are whole is for ``_stamp`` and ``_scan`` to say, as of any other frame. ``write_batch`` writes
+what a client's encoder and ``encode_send`` write.
 """
 
 from __future__ import annotations
@@ -194,45 +194,6 @@ def _add_record(
     return size
 
 
-def write_lone(
-    frame: bytes,
-    begin: bytes,
-    tail: bytes,
-    body: bytes,
-    request_id: cython.ulonglong,
-    number: cython.ulonglong,
-    born_ms: cython.ulonglong,
-    hole: cython.Py_ssize_t,
-    crc32: Callable[[memoryview, int], int],
-) -> tuple[bytes, int]:
-    """The SEND of one message as it is on a stream, from what messages of its queue have in common.
-
-    Args:
-        frame: part 1, without request id, sizes and checksum.
-        begin: what stands before a body, without sizes, the body's CRC, and when it was born.
-        tail: what stands behind a body, but for the digits of its unique id.
-        number: of the unique id, below 2 ** 48.
-        hole: bytes of ``begin`` before the record.
-
-    Returns:
-        both parts, behind what tells their sizes; the size of part 2.
-    """
-    name: cython.Py_ssize_t = len(frame)
-    message = bytearray(_STREAM_HEAD)
-    message += frame
-    size: cython.Py_ssize_t = _add_record(message, begin, tail, body, number, born_ms, hole, crc32)
-    octets: cython.uchar[::1] = message
-    _put_le32(octets, 0, name)
-    _put_le32(octets, 4, size + 1)
-    _put_le32(octets, _STREAM_HEAD + 8, request_id & 0xFFFFFFFF)
-    _put_le32(octets, _STREAM_HEAD + 12, request_id >> 32)
-    _put_le32(octets, _STREAM_HEAD + 24, size)
-    _put_le32(octets, _STREAM_HEAD + _TABLES_AT, size)
-    summed = memoryview(message)[_STREAM_HEAD + _TABLES_AT :]
-    _put_le32(octets, _STREAM_HEAD + 28, crc32(summed, 0))
-    return bytes(message), size
-
-
 def write_batch(
     frame: bytes,
     begin: bytes,
@@ -244,10 +205,14 @@ def write_batch(
     hole: cython.Py_ssize_t,
     crc32: Callable[[memoryview, int], int],
 ) -> tuple[bytearray, array[int]]:
-    """The SEND of several messages of one queue, from what ``write_lone`` needs of it.
+    """The SEND of messages of one queue as it is on a stream, from what they have in common.
 
     Args:
-        number: of the first unique id; the others follow.
+        frame: part 1 of a SEND of one, without request id, sizes and checksum.
+        begin: what stands before a body, without sizes, the body's CRC, and when it was born.
+        tail: what stands behind a body, but for the digits of its unique id.
+        number: of the first unique id, below 2 ** 48; the others follow.
+        hole: bytes of ``begin`` before the record.
 
     Returns:
         both parts, behind what tells their sizes; the size of each record.
@@ -291,7 +256,7 @@ def write_record(
     hole: cython.Py_ssize_t,
     crc32: Callable[[memoryview, int], int],
 ) -> bytes:
-    """The record of one message, as ``write_lone`` has it in its frame."""
+    """The record of one message, as ``write_batch`` has it in its frame."""
     record = bytearray()
     _add_record(record, begin, tail, body, number, born_ms, hole, crc32)
     return bytes(record)

@@ -12,17 +12,6 @@ def read_plain(
     records_max: int,
     crc32: Crc32,
 ) -> tuple[int, memoryview, list[tuple[int, int, bytes]]] | None: ...
-def write_lone(
-    frame: bytes,
-    begin: bytes,
-    tail: bytes,
-    body: bytes,
-    request_id: int,
-    number: int,
-    born_ms: int,
-    hole: int,
-    crc32: Crc32,
-) -> tuple[bytes, int]: ...
 def write_record(
     begin: bytes,
     tail: bytes,

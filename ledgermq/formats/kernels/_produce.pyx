@@ -67,7 +67,7 @@ cdef class PlainTurns:
     cdef int64_t _pid
     cdef dict _by_descriptor, _by_identity, _sessions
     cdef object _placed, _use, _unanswered, _waiting, _due_type, _cursor_type, _end_type
-    cdef object _read_plain, _stamp_run, _crc32, _pack_sent, _encode_sent
+    cdef object _read_plain, _stamp_run, _crc32, _encode_sent
     cdef Py_ssize_t _header_size, _host_size, _record_max, _body_max, _blank
     cdef bytes _store_host
     cdef int _ack
@@ -113,8 +113,7 @@ cdef class PlainTurns:
         self._sessions, self._placed, self._use = fixed.sessions, fixed.placed, fixed.use
         self._unanswered, self._waiting = fixed.unanswered, fixed.waiting
         self._due_type, self._cursor_type, self._end_type = fixed.types
-        self._read_plain, self._stamp_run, self._crc32 = fixed.functions[:3]
-        self._pack_sent, self._encode_sent = fixed.functions[3:]
+        self._read_plain, self._stamp_run, self._crc32, self._encode_sent = fixed.functions
         self._header_size, self._host_size, self._record_max, self._body_max = fixed.form
         self._blank = fixed.blank_size
         self._store_host = fixed.store_host
@@ -320,18 +319,9 @@ cdef class PlainTurns:
         if identity in self._placed:
             self._use(identity)
         session.in_flight = self._unanswered.add(identity, own, size)
-        if len(spans) == 1:
-            answer = self._pack_sent(
-                request_id, self._term, self._timestamp, self._ack, *spans[0]
-            )
-        else:
-            answer = self._encode_sent(
-                request_id,
-                term=self._term,
-                store_timestamp=self._timestamp,
-                ack=self._ack,
-                spans=spans,
-            )
+        answer = self._encode_sent(
+            request_id, term=self._term, store_timestamp=self._timestamp, ack=self._ack, spans=spans
+        )
         self._staged.append((connection, head, payload, before, count, answer, position + size))
         lmq_add(self._cells, self._counters_at, count)
         lmq_add(self._cells, self._counters_at + 1, size)

@@ -150,7 +150,6 @@ from ledgermq.formats.kernels._link import link_keys, set_slots  # noqa: E402
 from ledgermq.formats.kernels._lone import (  # noqa: E402
     read_plain,
     write_batch,
-    write_lone,
     write_record,
 )
 from ledgermq.formats.kernels._pulls import choose_units, join_records, match_heads  # noqa: E402
@@ -223,7 +222,6 @@ __all__ = [
     "verify_span",
     "whole_records",
     "write_batch",
-    "write_lone",
     "write_record",
     "write_rows",
     "write_units",

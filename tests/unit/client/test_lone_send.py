@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from types import ModuleType
 
 import pytest
@@ -69,11 +68,11 @@ def test_the_kernel_writes_what_the_encoder_writes(
     forms = encoder.lone_forms(topic, queue_id, properties, prefix)
     assert record[2] == unique_id(prefix, number - 1)
 
-    whole, size = module.write_lone(
+    whole, sizes = module.write_batch(
         forms.frame,
         forms.begin,
         forms.tail,
-        body,
+        [body],
         request_ids[0],
         number - 1,
         NOW_MS,
@@ -81,7 +80,7 @@ def test_the_kernel_writes_what_the_encoder_writes(
         crc32,
     )
     future: SendFuture[SendResult] = SendFuture(Nobody(), lambda answer: answer.one(0, ""), "")
-    frame = WholeFrame(form, run, whole, array("I", [size]), future)
+    frame = WholeFrame(form, run, whole, sizes, future)
 
     head, payload = parts = expected.encode(request_ids[0], is_resumed=False)
     assert whole == message_head(parts)[0] + head + payload
