@@ -9,6 +9,7 @@ from collections.abc import Callable, Container
 from concurrent.futures import Executor
 from typing import Protocol
 
+from ledgermq.ipc.append_ring import AppendRing
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.loop import Pollable
 from ledgermq.ipc.run_fence import RunFence
@@ -81,6 +82,13 @@ class Environment(WorkerEnds, Protocol):
 
         Raises:
             StorageError: the operating system refused.
+        """
+
+    def append_ring(self) -> AppendRing:
+        """A new ring from raft to the writer, in the place of the one before; the caller closes it.
+
+        Raises:
+            StorageError: the operating system refused, or has no room for it.
         """
 
     def background(self) -> Executor:

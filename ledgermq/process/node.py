@@ -9,6 +9,7 @@ from typing import Self
 
 import zmq
 
+from ledgermq.ipc.append_ring import AppendRing
 from ledgermq.ipc.cursor_page import CursorPage, Role
 from ledgermq.ipc.doorbell import Bell, Context, Inbox
 from ledgermq.ipc.run_fence import RunFence
@@ -56,6 +57,10 @@ class Surroundings:
     def run_fence(self) -> RunFence:
         """That of the runtime directory."""
         return RunFence(self.paths.run_fence)
+
+    def append_ring(self) -> AppendRing:
+        """That of the runtime directory."""
+        return AppendRing.create(self.paths.append_ring)
 
     def background(self) -> Executor:
         """One thread, begun with the first work."""

@@ -107,7 +107,7 @@ class RaftWorker:
         self._runs = False
         self._take_run_back()
         writer_bell = environment.bell(Role.WRITER)
-        self._writer = WriterLink(writer_bell, environment.paths.append_ring, environment.clock)
+        self._writer = WriterLink(writer_bell, environment.append_ring, environment.clock)
         self._dispatcher = environment.bell(Role.DISPATCHER)
         self._readers = [environment.bell(role) for role in (Role.BROKER, *port_roles(settings))]
         self._is_fed = settings.raft.direct_writers and settings.store.log.has_terms

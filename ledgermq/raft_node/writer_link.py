@@ -7,7 +7,7 @@ is put into the ring afterwards needs no answer but the cursor ``written``.
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 from ledgermq.ipc.append_ring import AppendRing, LeaderEntries, ProposedRecord, RepairedBytes
 from ledgermq.ipc.orders import Follow, Followed, Granted, GrantTerm, encode
@@ -32,10 +32,10 @@ class WriterLink:
         is_settled: cursors and files are those of the log: none is being recovered or cut.
     """
 
-    def __init__(self, bell: OrderBell, ring: Path, clock: Clock) -> None:
+    def __init__(self, bell: OrderBell, new_ring: Callable[[], AppendRing], clock: Clock) -> None:
         self._bell = bell
         self._clock = clock
-        self._path = ring
+        self._new_ring = new_ring
         self._ring: AppendRing | None = None
         self._awaited: GrantTerm | Follow | None = None
         self._sent_ns = 0
@@ -134,7 +134,7 @@ class WriterLink:
 
     def _shake_hands(self, order: GrantTerm | Follow) -> None:
         self.close()
-        self._ring = AppendRing.create(self._path)
+        self._ring = self._new_ring()
         # The clock orders the handshakes of one raft process behind those of the one before it.
         self._sent_ns = self._clock.monotonic_ns()
         self._awaited = order._replace(sequence=self._sent_ns)

@@ -20,6 +20,7 @@ Exit status: 0 all promises were kept, 1 not.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -103,6 +104,8 @@ def _run(options: argparse.Namespace, run: Callable[[int], Seen], again: str) ->
     """Run the seeds, and tell what came of them; the exit status."""
     failures = 0
     sums: Counter[str] = Counter()
+    # A run ends with a collection, which need not look through what was imported.
+    gc.freeze()
     for seed in range(options.seed, options.seed + options.count):
         failure, history, figures = run(seed)
         sums.update(figures)

@@ -11,6 +11,7 @@ from random import Random
 from typing import ClassVar, TypeVar, cast
 
 from ledgermq.formats.kernels.kernel import SteadyLine
+from ledgermq.ipc.append_ring import AppendRing
 from ledgermq.ipc.counters import BrokerCounter
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.ipc.loop import Pollable
@@ -68,6 +69,9 @@ STEPS_MAX = 4
 
 Made = TypeVar("Made")
 EMPTY_DISK = amounts.FileSystem(total=1 << 40, used=0, free=1 << 40)
+RING_SIZE = 1 << 20
+"""Of a node's ring: one of its real size is never full in a run, and takes a third of its time."""
+
 TOPIC = "orders"
 QUEUES = 2
 
@@ -218,6 +222,9 @@ class SimEnvironment:
 
     def run_fence(self) -> RunFence:
         return SimFence(self.paths.run_fence, self.node.interruptions)
+
+    def append_ring(self) -> AppendRing:
+        return AppendRing.create(self.paths.append_ring, RING_SIZE)
 
     def background(self) -> Executor:
         return InlineExecutor()

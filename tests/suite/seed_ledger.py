@@ -17,7 +17,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import NamedTuple
@@ -104,10 +104,7 @@ def sources_of(kind: str) -> str:
     program = f"options = {{}}\n{KINDS[kind]}{_TELL_LOADED}"
     printed = _run([sys.executable, "-c", program, str(LOADED_AFTER)])
     paths = {Path(name) for name in re.findall(r"^loaded (.+)$", printed, re.M)}
-    # A kernel is compiled from its module, and not the same bytes on each machine.
-    # What they share of Cython's own has none.
-    sources = {path.with_name(path.name.partition(".")[0] + ".py").resolve() for path in paths}
-    sources = {path for path in sources if path.exists()}
+    sources = {source for path in paths for source in _written(path.resolve())}
     sources.discard(VERSION_FILE)
     idle = tuple(PRODUCT / package for package in IDLE.get(kind, ()))
     sources = {path for path in sources if not any(path.is_relative_to(one) for one in idle)}
@@ -115,6 +112,21 @@ def sources_of(kind: str) -> str:
     for path in sorted(sources):
         digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def _written(path: Path) -> Iterator[Path]:
+    """What people wrote of a loaded file.
+
+    A kernel is compiled, and not to the same bytes on each machine: from its module, and from what
+    the kernels of its folder say of one another. What they share of Cython's own has no module.
+    """
+    if path.suffix == ".py":
+        yield path
+        return
+    name = path.name.partition(".")[0]
+    modules = [path.with_name(f"{name}{suffix}") for suffix in (".py", ".pyx")]
+    yield from (module for module in modules if module.exists())
+    yield from path.parent.glob("*.pxd")
 
 
 def of_sources(kind: str, sources: str) -> Passed:

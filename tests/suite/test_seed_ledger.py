@@ -57,6 +57,17 @@ def test_a_digest_is_of_what_a_kind_runs() -> None:
     assert seed_ledger.sources_of("cluster") != seed_ledger.sources_of("plain")
 
 
+def test_a_kernel_counts_as_it_is_written() -> None:
+    kernels = seed_ledger.PRODUCT / "formats" / "kernels"
+    described = {kernels / "_cells.pxd", kernels / "_headers.pxd"}
+
+    pyrex = set(seed_ledger._written(kernels / "_wait.cpython-399-of-any-machine.so"))
+    assert {kernels / "_wait.pyx"} | described <= pyrex
+    plain = set(seed_ledger._written(kernels / "_steady.cpython-399-of-any-machine.so"))
+    assert {kernels / "_steady.py"} | described <= plain
+    assert [*seed_ledger._written(kernels / "kernel.py")] == [kernels / "kernel.py"]
+
+
 @pytest.mark.usefixtures("one_digest")
 def test_a_seed_that_fails_ends_its_kind_and_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -28,6 +28,7 @@ from ledgermq.dispatcher.log_spans import LogSpans
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.findings import Severity
 from ledgermq.formats.records.message import Message, encode_message
+from ledgermq.ipc.append_ring import AppendRing
 from ledgermq.ipc.cursor_page import CursorPage, LogCursor, Role
 from ledgermq.ipc.run_fence import RunFence
 from ledgermq.members.log_replacement import mark_complete, replace_log, staging_folder
@@ -123,6 +124,9 @@ class StepEnvironment:
 
     def run_fence(self) -> RunFence:
         raise AssertionError("a dispatcher takes part in no run")
+
+    def append_ring(self) -> AppendRing:
+        raise AssertionError("a dispatcher has no ring")
 
     def background(self) -> Executor:
         return InlineExecutor()
