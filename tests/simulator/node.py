@@ -70,7 +70,7 @@ STEPS_MAX = 4
 Made = TypeVar("Made")
 EMPTY_DISK = amounts.FileSystem(total=1 << 40, used=0, free=1 << 40)
 RING_SIZE = 1 << 20
-"""Of a node's ring: one of its real size is never full in a run, and takes a third of its time."""
+"""A run fills a ring of so many bytes; one of its real size is never full, and takes longer."""
 
 TOPIC = "orders"
 QUEUES = 2

@@ -58,7 +58,7 @@ def test_a_digest_is_of_what_a_kind_runs() -> None:
 
 
 def test_a_kernel_counts_as_it_is_written() -> None:
-    kernels = seed_ledger.PRODUCT / "formats" / "kernels"
+    kernels = seed_ledger.KERNELS
     described = {kernels / "_cells.pxd", kernels / "_headers.pxd"}
 
     pyrex = set(seed_ledger._written(kernels / "_wait.cpython-399-of-any-machine.so"))
@@ -66,6 +66,19 @@ def test_a_kernel_counts_as_it_is_written() -> None:
     plain = set(seed_ledger._written(kernels / "_steady.cpython-399-of-any-machine.so"))
     assert {kernels / "_steady.py"} | described <= plain
     assert [*seed_ledger._written(kernels / "kernel.py")] == [kernels / "kernel.py"]
+
+
+def test_words_alone_change_no_digest(tmp_path: Path) -> None:
+    def digest(text: str) -> bytes:
+        source = tmp_path / "module.py"
+        source.write_text(text)
+        return seed_ledger._code(source)
+
+    plain = digest("A = 1\ndef one() -> int:\n    return A\n")
+    told = 'A = 1  # so many\n"""Text."""\n\ndef one() -> int:\n    """Text."""\n    return A\n'
+    assert digest(told) == plain
+    assert digest(told.replace("A = 1", "A = 2")) != plain
+    assert digest(told.replace("return A", 'return "A"')) != plain
 
 
 @pytest.mark.usefixtures("one_digest")
