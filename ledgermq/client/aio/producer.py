@@ -21,9 +21,11 @@ from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.first_contact import check_only_group, contact_steps, link_group
 from ledgermq.client.loop_watch import AsyncRequests, LoopWatch
 from ledgermq.client.sending.message_options import (
+    NAMES,
     BatchOptions,
     MessageOptions,
     QueueChoice,
+    named,
     outgoing,
     shared_outgoing,
 )
@@ -97,9 +99,12 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         """Send one message once there is room for it; the future of where it is stored."""
         self.check_group(group)
         if self._tracing is None:
-            if not options and type(body) is bytes:
+            if type(body) is bytes and options.keys() <= NAMES:
+                properties = named(options) if options else None
                 lone: asyncio.Future[SendResult] | None
-                lone = self._send_short(lambda put: self._exchange.put(topic, body, put))
+                lone = self._send_short(
+                    lambda put: self._exchange.put(topic, body, properties, put)
+                )
                 if lone is not None:
                     return lone
             choice, message = outgoing(topic, body, **options)

@@ -19,9 +19,11 @@ from ledgermq.client.core.results import BatchResult, SendResult
 from ledgermq.client.first_contact import check_only_group, contact_steps, link_group
 from ledgermq.client.sending.frames import BatchCallback, OneCallback
 from ledgermq.client.sending.message_options import (
+    NAMES,
     BatchOptions,
     MessageOptions,
     QueueChoice,
+    named,
     outgoing,
     shared_outgoing,
 )
@@ -197,8 +199,9 @@ class Producer(TopicWriter, WaitsForContact):
             self._check_group(group)
         if self._tracing is not None:
             return self._send_traced(self._tracing, topic, body, callback, options, block=block)
-        if not options and callback is None and type(body) is bytes:
-            lone: SendFuture[SendResult] | None = self._exchange.send(topic, body)
+        if callback is None and type(body) is bytes and options.keys() <= NAMES:
+            lone: SendFuture[SendResult] | None
+            lone = self._exchange.send(topic, body, named(options) if options else None)
             if lone is not None:
                 return lone
         choice, message = outgoing(topic, body, **options)

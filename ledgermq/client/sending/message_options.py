@@ -18,6 +18,7 @@ from ledgermq.client.sending.outgoing import (
     Body,
     OutgoingMessage,
     check_bodies,
+    properties_bytes,
     topic_bytes,
 )
 from ledgermq.formats.java_hash import java_hash
@@ -58,6 +59,10 @@ class MessageOptions(BatchOptions, total=False):
     """Options of a message; ``Producer.send`` explains them."""
 
     unique_id: str | None
+
+
+NAMES = frozenset(("tag", "keys"))
+"""Options of which a message may have any and still go the short way; see ``named``."""
 
 
 @dataclass(slots=True)
@@ -141,9 +146,7 @@ def outgoing(
         check_options(strange, MessageOptions, verb)
     if type(body) is not bytes:
         check_bodies((type(body),))
-    if isinstance(tag, str) and tag != tag.strip():
-        # RocketMQ stores it, and takes the blanks away of what consumers name.
-        raise MessageIllegalError("tag has blanks around it: no consumer could name it", tag=tag)
+    _check_tag(tag)
     if queue_id is not None and not isinstance(queue_id, int):
         raise MessageIllegalError("queue_id is no whole number", queue_id=queue_id)
     delivery = AT_ONCE
@@ -168,6 +171,23 @@ def outgoing(
         properties = with_priority(properties, priority)
     choice = QueueChoice(topic_bytes(topic), queue_id, queue_key, delivery, priority)
     return choice, OutgoingMessage(body, tag, keys, properties, flag, unique_id=unique_id)
+
+
+def named(options: MessageOptions) -> bytes:
+    """The properties of a message with no options but ``NAMES``: what stands before its unique id.
+
+    Raises:
+        MessageIllegalError: they are none, as from ``outgoing`` and ``properties_bytes``.
+    """
+    tag = options.get("tag")
+    _check_tag(tag)
+    return properties_bytes(tag, options.get("keys", ()), None)
+
+
+def _check_tag(tag: str | None) -> None:
+    if isinstance(tag, str) and tag != tag.strip():
+        # RocketMQ stores it, and takes the blanks away of what consumers name.
+        raise MessageIllegalError("tag has blanks around it: no consumer could name it", tag=tag)
 
 
 def with_priority(properties: Mapping[str, str] | None, priority: int) -> Mapping[str, str]:

@@ -194,7 +194,7 @@ class RecordEncoder:
         """
         lengths = self._body_lengths(bodies)
         ids = self._ids.reserve(len(bodies))
-        tail = _tail(target.topic, properties, ids[0])
+        tail = record_tail(target.topic, properties, ids[0])
         environment = self._head.size + len(tail) + UNIQUE_ID_DIGITS
         sizes = [length + environment for length in lengths]
         middles = repeat(self._pack_middle(target))
@@ -211,7 +211,7 @@ class RecordEncoder:
         """
         body = message.body
         id_prefix, number = self._ids.reserve(1)
-        tail = _tail(topic, properties, id_prefix)
+        tail = record_tail(topic, properties, id_prefix)
         length = len(body)
         size = self._whole_head.size + length + len(tail) + UNIQUE_ID_DIGITS
         if length > self.form.body_size_max or size > self._record_max:
@@ -256,7 +256,7 @@ class RecordEncoder:
             self._no_store_host, 0, 0, 0,
         )  # fmt: skip
         run = SendRun(1, queue_id, topic)
-        tail = _tail(topic, properties, prefix)
+        tail = record_tail(topic, properties, prefix)
         frame = encode_send(
             0,
             tables=encode_one_table(0, run),
@@ -289,7 +289,7 @@ class RecordEncoder:
             if one.unique_id is not None
         }
         tails = [
-            _tail(target.topic, properties_bytes(one.tag, one.keys, one.properties), ids[0])
+            record_tail(target.topic, properties_bytes(one.tag, one.keys, one.properties), ids[0])
             if one.unique_id is None
             else _whole_tail(target.topic, one)
             for one in messages
@@ -464,7 +464,7 @@ def _not_numbers(flag: int, queue_id: int) -> MessageIllegalError:
 
 
 @lru_cache(maxsize=256)
-def _tail(topic: bytes, properties: bytes, id_prefix: str) -> bytes:
+def record_tail(topic: bytes, properties: bytes, id_prefix: str) -> bytes:
     """What stands behind a body, but for the last digits of the unique id."""
     size = len(properties) + len(id_prefix) + UNIQUE_ID_DIGITS
     check_properties_size(size)

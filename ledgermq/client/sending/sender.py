@@ -41,6 +41,7 @@ from ledgermq.client.sending.record_encoder import (
     LoneRecord,
     RecordEncoder,
     Target,
+    record_tail,
     unique_id,
 )
 from ledgermq.client.sending.send_future import SendFuture
@@ -221,6 +222,7 @@ class Sender:
             body_end=ENTRY_SIZE_MAX if above is None else above,
             makers=(SendFuture, WholeFrame, Sent, SentSpan, FrameResult),
             make_batch=_drawn_batch,
+            make_tail=record_tail,
         )
         if driver is not None:
             self._waiting = made

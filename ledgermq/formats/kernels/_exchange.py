@@ -73,13 +73,15 @@ class Exchange:
     _make_future = cython.declare(object)
     _make_frame = cython.declare(object)
     _make_batch = cython.declare(object)
+    _tail = cython.declare(object)
     _sent = cython.declare(object)
     _span = cython.declare(object)
     _answer = cython.declare(object)
 
     def __init__(
-        self, pipeline, sender, driver, *, known_routes, topic_bytes, body_end, makers, make_batch
-    ):
+        self, pipeline, sender, driver, *,
+        known_routes, topic_bytes, body_end, makers, make_batch, make_tail,
+    ):  # fmt: skip
         self._pipeline = pipeline
         self._sender = sender
         self._driver = driver
@@ -98,31 +100,35 @@ class Exchange:
         self._window_bytes = pipeline.options.window_bytes
         self._make_future, self._make_frame, self._sent, self._span, self._answer = makers
         self._make_batch = make_batch
+        self._tail = make_tail
         self._prefix = ""
         self._next_id = self._ids_end = 0
         self._ids_until = 0.0
         self.is_open = True
 
-    def send(self, topic, body):
+    def send(self, topic, body, properties):
         """Send ``body`` now, by itself, or behind others that wait in one frame for those under
         way; its future, or None: it goes the long way.
+
+        Args:
+            properties: as ``properties_bytes`` gives them; None: it has none of its own.
         """
         driver = self._driver
         with driver.lock:
-            future = _send(self, topic, body, None)
+            future = _send(self, topic, body, properties, None)
             if future is None:
-                future = _gather(self, topic, body, None)
+                future = _gather(self, topic, body, properties, None)
             elif driver._poller or driver._background_sleeps or driver._followers:
                 driver.wake_poller()
         if self._pipeline.callbacks:
             driver.deliver()
         return future
 
-    def put(self, topic, body, callback):
+    def put(self, topic, body, properties, callback):
         """Send ``body`` as ``send`` does where there is a loop, and no driver; whether it was."""
         return (
-            _send(self, topic, body, callback) is not None
-            or _gather(self, topic, body, callback) is not None
+            _send(self, topic, body, properties, callback) is not None
+            or _gather(self, topic, body, properties, callback) is not None
         )
 
     def put_batch(self, topic, bodies, callback):
@@ -190,7 +196,7 @@ class Exchange:
 
 
 @cython.cfunc
-def _send(self: Exchange, topic, body, callback):
+def _send(self: Exchange, topic, body, properties, callback):
     now: cython.double = monotonic()
     known = self._known_routes.get(topic)
     if known is None or now > known[1] or len(body) >= self._body_end:
@@ -218,8 +224,11 @@ def _send(self: Exchange, topic, body, callback):
     turn = self._turns.get(name, -1) + 1
     queue = name, turn % known[0]
     forms = self._lone.get(queue)
-    if forms is None or sender.lone_form is not form or len(body) > forms.body_max:
+    if forms is None or sender.lone_form is not form:
         sender.prepare_lone(queue, form)
+        return None
+    tail = _tail_of(self, forms, properties)
+    if len(body) + len(tail) > forms.body_max + len(forms.tail):
         return None
     if not _has_id(self, queue, forms, now):
         return None
@@ -228,7 +237,7 @@ def _send(self: Exchange, topic, body, callback):
     request_id = next(self._request_ids)
     born_ms = time_ns() // 1_000_000
     whole, sizes = write_batch(
-        forms.frame, forms.begin, forms.tail, [body], request_id, number, born_ms,
+        forms.frame, forms.begin, tail, [body], request_id, number, born_ms,
         form.entry_header_size, crc32,
     )  # fmt: skip
     # As ``unique_id``.
@@ -306,7 +315,15 @@ def _send_batch(self: Exchange, topic, bodies, callback):
 
 
 @cython.cfunc
-def _gather(self: Exchange, topic, body, callback):
+def _tail_of(self: Exchange, forms, properties) -> bytes:
+    """What stands behind a body with ``properties``, but for the digits of its unique id."""
+    if properties is None:
+        return forms.tail
+    return self._tail(forms.run.topic, properties, forms.prefix)
+
+
+@cython.cfunc
+def _gather(self: Exchange, topic, body, properties, callback):
     """Put ``body`` into the frame that waits for those under way; its future, or None."""
     pipeline = self._pipeline
     frame = pipeline._open
@@ -333,12 +350,14 @@ def _gather(self: Exchange, topic, body, callback):
     sender = self._sender
     queue = name, queue_id
     forms = self._lone.get(queue)
-    if forms is None or sender.lone_form is not form or length > forms.body_max:
+    if forms is None or sender.lone_form is not form:
         sender.prepare_lone(queue, form)
         return None
-    size: cython.Py_ssize_t = len(forms.begin) + length + len(forms.tail) + _DIGITS
+    tail = _tail_of(self, forms, properties)
+    size: cython.Py_ssize_t = len(forms.begin) + length + len(tail) + _DIGITS
     if (
-        frame.size + size >= self._batch_bytes
+        length + len(tail) > forms.body_max + len(forms.tail)
+        or frame.size + size >= self._batch_bytes
         or pipeline.unanswered_bytes + size > self._window_bytes
         or not _has_id(self, queue, forms, now)
     ):
@@ -346,7 +365,7 @@ def _gather(self: Exchange, topic, body, callback):
     number = self._next_id
     self._next_id += 1
     record = write_record(
-        forms.begin, forms.tail, body, number, time_ns() // 1_000_000,
+        forms.begin, tail, body, number, time_ns() // 1_000_000,
         form.entry_header_size, crc32,
     )  # fmt: skip
     id_ = f"{forms.prefix}{number:012X}"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
@@ -17,7 +17,12 @@ from ledgermq.client.blocking.send_driver import SendDriver
 from ledgermq.client.core.connection import Context
 from ledgermq.client.core.link import Link
 from ledgermq.client.core.results import SendResult
-from ledgermq.client.sending.message_options import outgoing, shared_outgoing
+from ledgermq.client.sending.message_options import (
+    MessageOptions,
+    named,
+    outgoing,
+    shared_outgoing,
+)
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions, SendPipeline
 from ledgermq.client.sending.sender import RouteTable, Sender
@@ -151,14 +156,14 @@ class Side:
         """Send a message; the id of its request."""
         form = self.pipeline.form
         assert form is not None
-        if not self.exchange.put("T", b"body", self.outcomes.append):
+        if not self.exchange.put("T", b"body", None, self.outcomes.append):
             # The first one of a queue.
-            assert self.exchange.put("T", b"body", self.outcomes.append)
+            assert self.exchange.put("T", b"body", None, self.outcomes.append)
         return decode_header(self.read()[0]).request_id
 
-    def put_long(self, body: bytes) -> None:
+    def put_long(self, body: bytes, **options: Unpack[MessageOptions]) -> None:
         """Send a message as one with options is sent; it waits for others if any are under way."""
-        choice, whole = outgoing("T", body)
+        choice, whole = outgoing("T", body, **options)
         now = time.monotonic()
         callback = self.outcomes.append
         self.sender.put_one(choice, whole, queues=1, now=now, callback=callback)
@@ -298,7 +303,7 @@ def test_what_the_connection_has_no_room_for_leaves_later(
     assert stream is not None
     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
 
-    assert side.exchange.put("T", bytes(1_000_000), side.outcomes.append)
+    assert side.exchange.put("T", bytes(1_000_000), None, side.outcomes.append)
     assert stream.unsent
     while stream.unsent:
         side.reader.feed(side.writer.recv(1 << 16))
@@ -321,7 +326,7 @@ def test_what_a_gone_writer_did_not_take_is_kept_for_the_next_one(
     side.turn()
     side.writer.close()
 
-    assert side.exchange.put("T", b"body", side.outcomes.append)
+    assert side.exchange.put("T", b"body", None, side.outcomes.append)
     assert (side.pipeline.in_flight, len(side.pipeline._ready)) == (0, 1)
     side.turn()
     assert side.link.welcome is None
@@ -342,7 +347,7 @@ def test_what_waits_for_an_answer_goes_in_one_frame_either_way(
         side.put_long(bodies[0])
         gathered = 0
         for body in bodies[1:]:
-            if is_short and side.exchange.put("T", body, side.outcomes.append):
+            if is_short and side.exchange.put("T", body, None, side.outcomes.append):
                 gathered += 1
             else:
                 side.put_long(body)
@@ -366,6 +371,89 @@ def test_what_waits_for_an_answer_goes_in_one_frame_either_way(
     assert frames[0] == frames[1]
     assert [record[3] for record in frames[0][2]] == bodies
     assert states[0] == states[1]
+
+
+NAMED: list[MessageOptions] = [
+    {},
+    {"tag": "TagA"},
+    {"tag": None, "keys": ()},
+    {"keys": ["order-1", "ann"]},
+    {"keys": "order-1"},
+    {"tag": "päckchen", "keys": ("x" * 9_000,)},
+]
+
+
+@pytest.mark.parametrize("options", NAMED)
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_messages_with_names_are_the_same_either_way(
+    tmp_path: Path, module: ModuleType, options: MessageOptions
+) -> None:
+    stored = []
+    for is_short in (True, False):
+        side = Side(tmp_path / str(is_short), module.Exchange, is_short=is_short)
+        side.give(sent(side.put()))
+        side.turn()
+        for body in (b"by itself", b"gathered", b"gathered, too"):
+            if is_short and body != b"gathered":
+                assert side.exchange.put("T", body, named(options), side.outcomes.append)
+            else:
+                side.put_long(body, **options)
+                side.pipeline.advance(time.monotonic())
+        heads = [side.read()]
+        side.give(sent(decode_header(heads[0][0]).request_id))
+        side.turn()
+        while side.pipeline.in_flight:
+            heads.append(side.read())
+            request_id = decode_header(heads[-1][0]).request_id
+            records = len(decode_send(heads[-1][0]).sizes)
+            side.give(sent(request_id, (0, records, 8_192, 8)))
+            side.turn()
+        records_of: list[object] = []
+        for head, payload in heads:
+            at = 0
+            for size in decode_send(head).sizes:
+                record = decode_message(payload[at + 48 : at + size])
+                told = record.parsed_properties()
+                assert told.pop("UNIQ_KEY")
+                records_of.append((size, record.body, told))
+                at += size
+        stored.append(records_of)
+        assert len(side.outcomes) == 4
+        side.close()
+
+    assert stored[0] == stored[1]
+    assert [record[1] for record in stored[0]] == [b"by itself", b"gathered", b"gathered, too"]
+
+
+WRONGLY_NAMED: list[MessageOptions] = [
+    {"tag": " TagA"},
+    {"tag": 7},  # type: ignore[typeddict-item]
+    {"tag": "a\x01b"},
+    {"tag": ""},
+    {"keys": ["a b"]},
+    {"keys": [""]},
+    {"keys": 7},  # type: ignore[typeddict-item]
+    {"keys": [7]},  # type: ignore[list-item]
+    {"keys": ["x" * 40_000]},
+]
+
+
+@pytest.mark.parametrize("options", WRONGLY_NAMED)
+@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
+def test_wrong_names_are_refused_for_the_same_either_way(
+    tmp_path: Path, module: ModuleType, options: MessageOptions
+) -> None:
+    side = Side(tmp_path / "x", module.Exchange, is_short=True)
+    side.give(sent(side.put()))
+    side.turn()
+    with pytest.raises(MessageIllegalError) as by_long:
+        side.put_long(b"body", **options)
+    with pytest.raises(MessageIllegalError) as by_short:
+        side.exchange.put("T", b"body", named(options), side.outcomes.append)
+
+    assert str(by_short.value) == str(by_long.value)
+    assert (side.pipeline.in_flight, side.pipeline.unanswered_bytes) == (0, 0)
+    side.close()
 
 
 @pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
@@ -426,18 +514,18 @@ def test_a_frame_that_is_full_takes_no_more(tmp_path: Path, module: ModuleType) 
     side.put_long(b"first")
     size = side.pipeline.options.batch_bytes // 4
     taken = 0
-    while side.exchange.put("T", bytes(size), side.outcomes.append):
+    while side.exchange.put("T", bytes(size), None, side.outcomes.append):
         taken += 1
 
     assert taken == 3
     assert side.pipeline.only_gathers
     # The window has room for none: the long way waits for it.
     side.pipeline.unanswered_bytes += side.pipeline.options.window_bytes
-    assert not side.exchange.put("T", b"small", side.outcomes.append)
+    assert not side.exchange.put("T", b"small", None, side.outcomes.append)
     side.pipeline.unanswered_bytes -= side.pipeline.options.window_bytes
-    assert side.exchange.put("T", b"small", side.outcomes.append)
+    assert side.exchange.put("T", b"small", None, side.outcomes.append)
     side.pipeline.flush()
-    assert not side.exchange.put("T", b"behind a flush", side.outcomes.append)
+    assert not side.exchange.put("T", b"behind a flush", None, side.outcomes.append)
     side.close()
 
 
@@ -448,7 +536,7 @@ def test_what_was_left_to_the_long_way_is_still_told_to_it_though_others_gather(
     side = Side(tmp_path / "x", module.Exchange, is_short=True)
     side.give(sent(side.put()))
     side.turn()
-    future = side.waiting.send("T", b"body")
+    future = side.waiting.send("T", b"body", None)
     side.put_long(b"gathered")
     told: list[bool] = []
     monkeypatch.setattr(
