@@ -100,7 +100,7 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         self.check_group(group)
         if self._tracing is None:
             if type(body) is bytes and options.keys() <= NAMES:
-                properties = named(options) if options else None
+                properties = named(options)
                 lone: asyncio.Future[SendResult] | None
                 lone = self._send_short(
                     lambda put: self._exchange.put(topic, body, properties, put)
@@ -164,9 +164,12 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         messages: Sequence[Body] | Sequence[OutgoingMessage],
         options: BatchOptions,
     ) -> asyncio.Future[BatchResult]:
-        if not options and type(messages) is list:
+        if type(messages) is list and options.keys() <= NAMES:
+            properties = named(options)
             batch: asyncio.Future[BatchResult] | None
-            batch = self._send_short(lambda put: self._exchange.put_batch(topic, messages, put))
+            batch = self._send_short(
+                lambda put: self._exchange.put_batch(topic, messages, properties, put)
+            )
             if batch is not None:
                 return batch
         choice, shared = shared_outgoing(topic, "send_batch", **options)

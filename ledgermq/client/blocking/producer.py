@@ -201,7 +201,7 @@ class Producer(TopicWriter, WaitsForContact):
             return self._send_traced(self._tracing, topic, body, callback, options, block=block)
         if callback is None and type(body) is bytes and options.keys() <= NAMES:
             lone: SendFuture[SendResult] | None
-            lone = self._exchange.send(topic, body, named(options) if options else None)
+            lone = self._exchange.send(topic, body, named(options))
             if lone is not None:
                 return lone
         choice, message = outgoing(topic, body, **options)
@@ -258,8 +258,9 @@ class Producer(TopicWriter, WaitsForContact):
             return self._send_batch_traced(
                 self._tracing, topic, messages, callback, options, block=block
             )
-        if not options and callback is None and type(messages) is list:
-            batch: SendFuture[BatchResult] | None = self._exchange.send_batch(topic, messages)
+        if callback is None and type(messages) is list and options.keys() <= NAMES:
+            batch: SendFuture[BatchResult] | None
+            batch = self._exchange.send_batch(topic, messages, named(options))
             if batch is not None:
                 return batch
         choice, shared = shared_outgoing(topic, "send_batch", **options)

@@ -173,12 +173,15 @@ def outgoing(
     return choice, OutgoingMessage(body, tag, keys, properties, flag, unique_id=unique_id)
 
 
-def named(options: MessageOptions) -> bytes:
-    """The properties of a message with no options but ``NAMES``: what stands before its unique id.
+def named(options: MessageOptions | BatchOptions) -> bytes | None:
+    """The properties of messages with no options but ``NAMES``: what stands before a unique id;
+    None without any option.
 
     Raises:
         MessageIllegalError: they are none, as from ``outgoing`` and ``properties_bytes``.
     """
+    if not options:
+        return None
     tag = options.get("tag")
     _check_tag(tag)
     return properties_bytes(tag, options.get("keys", ()), None)

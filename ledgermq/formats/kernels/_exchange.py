@@ -131,21 +131,24 @@ class Exchange:
             or _gather(self, topic, body, properties, callback) is not None
         )
 
-    def put_batch(self, topic, bodies, callback):
+    def put_batch(self, topic, bodies, properties, callback):
         """Send ``bodies`` as ``send_batch`` does where there is a loop; whether they were sent."""
-        return _send_batch(self, topic, bodies, callback) is not None
+        return _send_batch(self, topic, bodies, properties, callback) is not None
 
     def take(self):
         """Whether all that has come where there is a loop were answers, which are taken."""
         return bool(self._in_flight) and _take(self, None)
 
-    def send_batch(self, topic, bodies):
+    def send_batch(self, topic, bodies, properties):
         """Send ``bodies`` now, in a frame of their own, also behind others under way; its future,
         or None: they go the long way.
+
+        Args:
+            properties: of each; as ``send`` takes them.
         """
         driver = self._driver
         with driver.lock:
-            future = _send_batch(self, topic, bodies, None)
+            future = _send_batch(self, topic, bodies, properties, None)
             if future is not None:
                 if driver._poller or driver._background_sleeps or driver._followers:
                     driver.wake_poller()
@@ -251,7 +254,7 @@ def _send(self: Exchange, topic, body, properties, callback):
 
 
 @cython.cfunc
-def _send_batch(self: Exchange, topic, bodies, callback):
+def _send_batch(self: Exchange, topic, bodies, properties, callback):
     now: cython.double = monotonic()
     known = self._known_routes.get(topic)
     count: cython.Py_ssize_t = len(bodies)
@@ -286,9 +289,11 @@ def _send_batch(self: Exchange, topic, bodies, callback):
     if forms is None or sender.lone_form is not form:
         sender.prepare_lone(queue, form)
         return None
-    size: cython.Py_ssize_t = count * (len(forms.begin) + len(forms.tail) + _DIGITS)
+    tail = _tail_of(self, forms, properties)
+    body_max: cython.Py_ssize_t = forms.body_max + len(forms.tail) - len(tail)
+    size: cython.Py_ssize_t = count * (len(forms.begin) + len(tail) + _DIGITS)
     for body in bodies:
-        if type(body) is not bytes or len(body) > forms.body_max or len(body) >= self._body_end:
+        if type(body) is not bytes or len(body) > body_max or len(body) >= self._body_end:
             return None
         size += len(body)
     unanswered: cython.Py_ssize_t = pipeline.unanswered_bytes
@@ -302,7 +307,7 @@ def _send_batch(self: Exchange, topic, bodies, callback):
         return None
     request_id = next(self._request_ids)
     whole, sizes = write_batch(
-        forms.frame, forms.begin, forms.tail, bodies, request_id, number, time_ns() // 1_000_000,
+        forms.frame, forms.begin, tail, bodies, request_id, number, time_ns() // 1_000_000,
         form.entry_header_size, crc32,
     )  # fmt: skip
     make = self._make_batch(count, prefix, number)

@@ -18,6 +18,7 @@ from ledgermq.client.core.connection import Context
 from ledgermq.client.core.link import Link
 from ledgermq.client.core.results import SendResult
 from ledgermq.client.sending.message_options import (
+    BatchOptions,
     MessageOptions,
     named,
     outgoing,
@@ -168,12 +169,12 @@ class Side:
         callback = self.outcomes.append
         self.sender.put_one(choice, whole, queues=1, now=now, callback=callback)
 
-    def put_batch(self, bodies: list[bytes]) -> None:
+    def put_batch(self, bodies: list[bytes], **options: Unpack[BatchOptions]) -> None:
         """Send a batch, by the way that is looked at; the id of its request."""
-        if not self.is_short or not self.exchange.put_batch("T", bodies, self.outcomes.append):
-            choice, shared = shared_outgoing("T", "send_batch")
+        callback: Callable[[SendFuture[Any]], object] = self.outcomes.append
+        if not self.is_short or not self.exchange.put_batch("T", bodies, named(options), callback):
+            choice, shared = shared_outgoing("T", "send_batch", **options)
             now = time.monotonic()
-            callback = self.outcomes.append
             self.sender.put_batch(choice, bodies, shared, queues=1, now=now, callback=callback)
             self.pipeline.advance(now)
 
@@ -373,7 +374,7 @@ def test_what_waits_for_an_answer_goes_in_one_frame_either_way(
     assert states[0] == states[1]
 
 
-NAMED: list[MessageOptions] = [
+NAMED: list[BatchOptions] = [
     {},
     {"tag": "TagA"},
     {"tag": None, "keys": ()},
@@ -456,8 +457,11 @@ def test_wrong_names_are_refused_for_the_same_either_way(
     side.close()
 
 
+@pytest.mark.parametrize("options", NAMED)
 @pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
-def test_batches_go_in_frames_of_their_own_either_way(tmp_path: Path, module: ModuleType) -> None:
+def test_batches_go_in_frames_of_their_own_either_way(
+    tmp_path: Path, module: ModuleType, options: BatchOptions
+) -> None:
     batches = [[b"%d" % number * size for size in range(1, 6)] for number in range(5)]
     frames, states = [], []
     for is_short in (True, False):
@@ -465,19 +469,21 @@ def test_batches_go_in_frames_of_their_own_either_way(tmp_path: Path, module: Mo
         asked = [side.put()]
         told = side.pipeline.in_flight
         for bodies in batches:
-            side.put_batch(bodies)
+            side.put_batch(bodies, **options)
             told += 1
             assert side.pipeline.in_flight == told
         for bodies in batches:
             head, payload = side.read()
             frame = decode_send(head)
             assert crc32(payload, crc32(frame.tables, 0)) == frame.checksum
-            at, records = 0, []
+            at, records, names = 0, [], []
             for size in frame.sizes:
-                records.append(decode_message(payload[at + 48 : at + size]).body)
+                record = decode_message(payload[at + 48 : at + size])
+                records.append(record.body)
+                names.append({**record.parsed_properties(), "UNIQ_KEY": ""})
                 at += size
             assert (at, records) == (len(payload), bodies)
-            frames.append((frame.runs, list(frame.sizes)))
+            frames.append((frame.runs, list(frame.sizes), names))
             asked.append(frame.request_id)
         side.give(
             b"".join(
@@ -499,9 +505,9 @@ def test_batches_that_are_not_as_most_go_the_long_way(tmp_path: Path, module: Mo
     side.put()
     put = side.exchange.put_batch
     for bodies in ([], [b"a", bytearray(b"b")], [bytes(1 << 20)], [b"a"] * ((1 << 20) + 1)):
-        assert not put("T", bodies, side.outcomes.append)
-    assert not put("unknown", [b"a"], side.outcomes.append)
-    while put("T", [b"a"], side.outcomes.append):
+        assert not put("T", bodies, None, side.outcomes.append)
+    assert not put("unknown", [b"a"], None, side.outcomes.append)
+    while put("T", [b"a"], None, side.outcomes.append):
         assert side.pipeline.in_flight <= side.pipeline.options.max_in_flight
     assert side.pipeline.in_flight == side.pipeline.options.max_in_flight
     side.close()

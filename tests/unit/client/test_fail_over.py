@@ -57,13 +57,13 @@ def know(producer: ProducerOfGroups, topic: str = "T") -> TopicGroups:
     return said
 
 
-def answer(producer: ProducerOfGroups) -> None:
-    """Return when both groups have a session with the one that looks at them.
+def answer(producer: ProducerOfGroups, names: str = "ab") -> None:
+    """Return when these groups have a session with the one that looks at them.
 
     A machine that stands for a moment may cost it one, and what is sent while one group alone has
     a session waits for that group, as long as any message does: there is no other one.
     """
-    groups = [producer._watch.group(name) for name in "ab"]
+    groups = [producer._watch.group(name) for name in names]
     wait_until(lambda: all(group is not None and group.answers for group in groups))
 
 
@@ -118,6 +118,7 @@ def test_groups_that_a_row_does_not_name_get_nothing(make_cluster: MakeCluster) 
     with of_groups(peers["b"].address) as producer:
         know(producer)
         for number in range(20):
+            answer(producer, "ac")
             producer.send("T", b"x").result(PATIENCE_S)
             producer.send("T", b"x", queue_key=f"k{number}").result(PATIENCE_S)
 
