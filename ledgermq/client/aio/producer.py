@@ -323,7 +323,10 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         outcome: asyncio.Future[Result] = loop.create_future()
         if not put(partial(_settle, outcome)):
             return None
-        if self._pipeline.expire_at < watch.timer_at:
+        if not self._pipeline.only_gathers:
+            # The frame that gathers is large enough to go now.
+            self._turn()
+        elif self._pipeline.expire_at < watch.timer_at:
             watch.update()
         return outcome
 
