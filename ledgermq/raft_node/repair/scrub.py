@@ -54,7 +54,11 @@ ANSWER_NS = 2_000_000_000
 WRITE_NS = 5_000_000_000
 RING_FULL_NS = 100_000_000
 RETRY_NS = 15_000_000_000
-"""What nobody had is asked for again after this long: a member may have been away."""
+"""What nobody has is asked for again after this long."""
+
+UNHEARD_RETRY_NS = 1_000_000_000
+"""The same where a member was not reached or gave no answer: it may have it, and be back soon, and
+until then no member that is behind gets these entries."""
 
 SUSPECTS_MAX = 64
 
@@ -85,6 +89,7 @@ class RepairCase:
     Attributes:
         due_ns: when to begin; ``deadline_ns``: when what was begun is given up.
         is_fresh: it was read in this very attempt.
+        is_unheard: a member that was to be asked has not answered.
     """
 
     damage: Damage
@@ -92,6 +97,7 @@ class RepairCase:
     state: RepairState = RepairState.WAITING
     is_fresh: bool = True
     is_given_up: bool = False
+    is_unheard: bool = False
     reason: str = ""
     asked: set[NodeId] = field(default_factory=set)
     peer: NodeId | None = None
@@ -459,6 +465,7 @@ class Scrub:
                 case.state, case.peer, case.number = RepairState.ASKING, peer, self._number
                 case.deadline_ns = now_ns + ANSWER_NS
                 return
+            case.is_unheard = True
         self._give_up(case, members, now_ns)
 
     def _give_up(self, case: RepairCase, members: Sequence[NodeId], now_ns: int) -> None:
@@ -479,7 +486,8 @@ class Scrub:
         case.is_given_up = True
         case.is_fresh = False
         case.asked.clear()
-        self._wait(case, now_ns + RETRY_NS)
+        self._wait(case, now_ns + (UNHEARD_RETRY_NS if case.is_unheard else RETRY_NS))
+        case.is_unheard = False
 
     def _wait(self, case: RepairCase, due_ns: int) -> None:
         """Go on with ``case`` at ``due_ns``."""
@@ -495,6 +503,7 @@ class Scrub:
             case.is_fresh = False
             self._wait(case, now_ns)
         elif case.state is RepairState.ASKING:
+            case.is_unheard = True
             self._wait(case, now_ns)
 
     def _accept(self, damage: Damage, frame: RepairFrame, data: memoryview) -> Repair:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,8 +13,11 @@ import numpy as np
 import pytest
 
 from ledgermq.formats.arrays import ENTRY_ITEM
+from ledgermq.model.config.settings import ScrubSection
 from ledgermq.model.errors import ProtocolError, StorageError
-from ledgermq.model.ids import Index, Position, Term
+from ledgermq.model.ids import Index, NodeId, Position, Term
+from ledgermq.raft_node.repair.repair_source import repair_answer
+from ledgermq.raft_node.repair.scrub import ANSWER_NS, RETRY_NS, UNHEARD_RETRY_NS, Scrub
 from ledgermq.repair.log_repair import Repair, accept_entries
 from ledgermq.repair.log_scrub import RUN_ENTRIES_MAX, Damage, Family, LogScrub, ScrubEnd
 from ledgermq.store.files.append_files import overwrite
@@ -21,6 +25,8 @@ from ledgermq.store.files.file_names import file_name
 from ledgermq.store.log.entry_check import EntryPoint
 from ledgermq.store.log.entry_files import LogPlaces
 from ledgermq.store.log.log_writer import LogEnd
+from ledgermq.wire.repair_frames import decode_repair_frame
+from tests.simulator.machine.process import InlineExecutor
 from tests.unit.store.test_log_writer import FILE_SIZE, Log
 
 ENTRIES = 260
@@ -376,3 +382,56 @@ def test_the_place_before_an_entry_says_what_is_known_of_it(scrubbed: Scrubbed) 
     assert replace(known, chain=None, term=Term(0)) == EntryPoint(
         Position(int(scrubbed.items["position"][20])), Index(20), Term(0), None
     )
+
+
+def test_who_did_not_answer_is_asked_again_soon(scrubbed: Scrubbed, tmp_path: Path) -> None:
+    now_ns, asked = 0, list[tuple[NodeId, bytes]]()
+
+    def send(peer: NodeId, parts: Sequence[bytes]) -> bool:
+        asked.append((peer, parts[0]))
+        return True
+
+    scrubbed.spoil(77, 60)
+    scrub = Scrub(
+        ScrubSection(rate_bytes_per_s=0),
+        node=NodeId("n0"),
+        executor=InlineExecutor(),
+        send=send,
+        write=lambda content, data: True,
+        sources=lambda: [NodeId("n0"), NodeId("n1"), NodeId("n2")],
+        term_of=scrubbed.term_of,
+        report=tmp_path / "damage.json",
+        now_ns=now_ns,
+    )
+    root = scrubbed.log.root
+    scrub.open(LogPlaces(root / "data", root / "index", FILE_SIZE, INDEX_FILE_SIZE))
+
+    def until_asked(count: int) -> None:
+        nonlocal now_ns
+        while len(asked) < count:
+            now_ns += 100_000_000
+            scrub.turn(now_ns, scrubbed.end)
+
+    def refuse(number: int) -> None:
+        """One that was asked has not got it."""
+        peer, frame = asked[number]
+        answer = repair_answer(decode_repair_frame(memoryview(frame)), None)
+        scrub.take(peer, [memoryview(part) for part in answer], now_ns)
+
+    scrub.suspect_entry(Index(77))
+    until_asked(1)
+    begun_ns = now_ns
+    until_asked(2)
+    refuse(1)
+    assert now_ns - begun_ns >= ANSWER_NS
+    until_asked(3)
+    assert ANSWER_NS + UNHEARD_RETRY_NS <= now_ns - begun_ns < RETRY_NS
+
+    refuse(2)
+    until_asked(4)
+    refuse(3)
+    begun_ns = now_ns
+    until_asked(5)
+    assert now_ns - begun_ns >= RETRY_NS
+    assert [peer for peer, _ in asked] == ["n1", "n2", "n1", "n2", "n1"]
+    scrub.close()
