@@ -23,7 +23,7 @@ import pyarrow as pa
 from ledgermq.broker.reading.property_scan import sql_filter
 from ledgermq.cold.watched_place import WatchedPlace
 from ledgermq.formats.java_hash import java_hash
-from ledgermq.formats.records.inner_batch import single_records
+from ledgermq.formats.records.inner_batch import PACKED_MAX, flags_in, is_packed, single_records
 from ledgermq.formats.records.message import decode_message, properties_in
 from ledgermq.formats.records.properties import TAGS, decode_properties
 from ledgermq.ipc.counters import ColdCounter
@@ -426,14 +426,20 @@ def _taken_apart(asked: ColdQuestion, rows: _Rows, offset: int) -> _Rows:
     parts: list[bytes | bytearray] = []
     offsets: list[int] = []
     tags: list[str | None] = []
-    size = 0
+    size = packed = 0
 
     def is_enough() -> bool:
         return len(offsets) >= most or size > RECORDS_SIZE_MAX
 
     for begin, end in pairwise(rows.ends.tolist()):
-        header = rows.octets[begin : begin + rows.header]
-        for number, record in single_records(rows.octets[begin + rows.header : end], offset):
+        header, whole = (
+            rows.octets[begin : begin + rows.header],
+            rows.octets[begin + rows.header : end],
+        )
+        packed += is_packed(flags_in(whole))
+        if packed > PACKED_MAX:
+            break
+        for number, record in single_records(whole, offset):
             if is_enough():
                 break
             parts += [bytes(header), record]

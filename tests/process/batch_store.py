@@ -8,7 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ledgermq.formats.records.message import INNER_BATCH, NEED_UNWRAP, Message, encode_message
+from ledgermq.formats.records.message import (
+    COMPRESSED,
+    INNER_BATCH,
+    NEED_UNWRAP,
+    Message,
+    encode_message,
+)
 from tests.plain_codecs import BatchItem, encode_batch
 
 FILE_SIZE = 262_144
@@ -35,11 +41,15 @@ def write_batch_store(
     body: int = 3_000,
     ahead: int = 0,
     file_size: int = FILE_SIZE,
+    forged: bytes = b"",
 ) -> list[Stored]:
     """Write log and table; the messages of queue 0 of the topic, by offset.
 
     There are records of up to five messages, single ones among them, and ones of another topic, of
     which ``ahead`` stand before all others.
+
+    Args:
+        forged: in the place of the batches, compressed: as no client sends them.
     """
     chance = random.Random(47)
     found: list[Stored] = []
@@ -58,9 +68,9 @@ def write_batch_store(
         inner = f"INNER_NUM\x01{count}\x02INNER_BASE\x01{offset}\x02".encode()
         log = _with(
             log, file_size, number, TOPIC, offset,
-            body=encode_batch(items) if count else items[0].body,
+            body=(forged or encode_batch(items)) if count else items[0].body,
             properties=inner if count else items[0].properties,
-            sys_flag=NEED_UNWRAP | INNER_BATCH if count else 0,
+            sys_flag=(NEED_UNWRAP | INNER_BATCH | (COMPRESSED if forged else 0)) if count else 0,
         )  # fmt: skip
         if number % 10 == 0:
             log = _with(log, file_size, number, "orders", plain, body=b"order %d" % plain)

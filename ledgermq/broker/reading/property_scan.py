@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from ledgermq.formats.records.inner_batch import messages_in, one_of
+from ledgermq.formats.records.inner_batch import PACKED_MAX, is_packed, messages_in, one_of
 from ledgermq.formats.records.message import Message, decode_message, properties_in
 from ledgermq.formats.records.properties import decode_properties
 from ledgermq.model.errors import FilterIllegalError
@@ -84,6 +84,8 @@ def wanted_messages(
     found = np.zeros(count, np.bool_)
     matched = matched_size = 0
     for row, (begin, size) in enumerate(zip(at, sizes[:count].tolist(), strict=True)):
+        if read.packed == PACKED_MAX and begin != read.begin:
+            return found[:row]
         record = file.view[begin : begin + size]
         try:
             number = -1 if numbers is None else int(numbers[row])
@@ -101,10 +103,16 @@ def wanted_messages(
 
 
 class _PropertiesOf:
-    """Properties of messages, of which several may be in one record; that is taken apart once."""
+    """Properties of messages, of which several may be in one record; that is taken apart once.
+
+    Attributes:
+        begin: where the record is that was taken apart last.
+        packed: how many were that are compressed.
+    """
 
     def __init__(self) -> None:
-        self._begin = -1
+        self.begin = -1
+        self.packed = 0
         self._messages: list[Message] = []
 
     def of(self, record: memoryview, begin: int, number: int) -> bytes | memoryview:
@@ -116,6 +124,8 @@ class _PropertiesOf:
         """
         if number < 0:
             return properties_in(record)
-        if begin != self._begin:
-            self._messages, self._begin = messages_in(decode_message(record)), begin
+        if begin != self.begin:
+            message = decode_message(record)
+            self.packed += is_packed(message.sys_flag)
+            self._messages, self.begin = messages_in(message), begin
         return one_of(self._messages, self._messages[0].queue_offset + number).properties

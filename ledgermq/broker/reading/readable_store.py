@@ -16,7 +16,7 @@ from ledgermq.broker.reading.property_scan import Poison, Wanted, wanted_message
 from ledgermq.formats.arrays import Units
 from ledgermq.formats.batch_unit import BATCH_FOLDER
 from ledgermq.formats.queue_unit import UNIT_SIZE
-from ledgermq.formats.records.inner_batch import messages_in, record_of_one
+from ledgermq.formats.records.inner_batch import PACKED_MAX, is_packed, messages_in, record_of_one
 from ledgermq.formats.records.message import Message, decode_message
 from ledgermq.ipc.cursor_page import CursorPage, PublishedRole
 from ledgermq.members.log_trouble import KnownMembers
@@ -413,7 +413,7 @@ class ReadableStore:
             DamagedLogError: the first one is not what was written.
         """
         made: list[bytes | bytearray] = []
-        size, last, whole = 0, -1, memoryview(b"")
+        size, packed, last, whole = 0, 0, -1, memoryview(b"")
         messages: list[Message] = []
         for row in rows:
             position = int(units["position"][row])
@@ -422,7 +422,11 @@ class ReadableStore:
                 if found is None:
                     break
                 whole, last = found, position
-                messages = messages_in(decode_message(whole))
+                message = decode_message(whole)
+                packed += is_packed(message.sys_flag)
+                if made and packed > PACKED_MAX:
+                    break
+                messages = messages_in(message)
             record = record_of_one(messages, whole, offset + row)
             if made and size + len(record) > size_max:
                 break

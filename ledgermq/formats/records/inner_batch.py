@@ -36,6 +36,13 @@ from ledgermq.formats.records.message import (
 from ledgermq.formats.records.properties import decode_properties
 from ledgermq.model.errors import BodyUnreadableError, MessageIllegalError
 
+BATCH_PLAIN_MAX = 4 * 1024 * 1024
+"""Bytes that the body of such a record may become. RocketMQ's clients compress no batch, and its
+brokers take none that is larger."""
+
+PACKED_MAX = 4
+"""Records that are inflated for one answer: some 50 ms of a processor."""
+
 _ITEM = Struct(">iiiii")
 _OF_THE_WHOLE = INNER_BATCH | NEED_UNWRAP | COMPRESSED | COMPRESSION_MASK
 
@@ -59,18 +66,32 @@ def batch_in(record: memoryview) -> BatchRecord | None:
 
 def is_batch(record: memoryview) -> bool:
     """Whether a record has several messages."""
-    return bool(WORD.unpack_from(record, SYS_FLAG_AT)[0] & INNER_BATCH)
+    return bool(flags_in(record) & INNER_BATCH)
+
+
+def is_packed(sys_flag: int) -> bool:
+    """Whether a record with these flags has several messages, and has to be inflated for them."""
+    return bool(sys_flag & INNER_BATCH and sys_flag & COMPRESSED)
+
+
+def flags_in(record: memoryview) -> int:
+    """The flags of a whole record."""
+    flags: int = WORD.unpack_from(record, SYS_FLAG_AT)[0]
+    return flags
 
 
 def messages_in(message: Message) -> list[Message]:
     """The messages of a record of several, each with its own queue offset; otherwise itself.
 
-    So is one whose body is no batch, for nobody can take it apart.
+    They are as many as it says that there are, whatever its body has behind them. One whose body is
+    no batch, or becomes more than ``BATCH_PLAIN_MAX``, is itself: nobody can take it apart.
     """
     if not message.sys_flag & INNER_BATCH:
         return [message]
+    most = numbers_of(message).messages
     try:
-        items = _items(memoryview(plain_body(message.body, message.sys_flag)))
+        body = plain_body(message.body, message.sys_flag, size_max=BATCH_PLAIN_MAX)
+        items = _items(memoryview(body), most)
     except (BodyUnreadableError, struct.error, ValueError):
         return [message]
     if not items:
@@ -155,14 +176,15 @@ def numbers_of(message: Message) -> Numbers:
     return batch_numbers(message.parsed_properties(), message.queue_offset)
 
 
-def _items(body: memoryview) -> list[tuple[int, bytes, bytes]]:
-    """Flag, body and properties of each item.
+def _items(body: memoryview, most: int) -> list[tuple[int, bytes, bytes]]:
+    """Flag, body and properties of each item, of ``most`` at the most.
 
     Raises:
         struct.error, ValueError: the body is not one item behind the other.
     """
-    found, at = [], 0
-    while at < len(body):
+    found: list[tuple[int, bytes, bytes]] = []
+    at = 0
+    while at < len(body) and len(found) < most:
         size, _, _, flag, body_size = _ITEM.unpack_from(body, at)
         end, properties_at = at + size, at + _ITEM.size + body_size
         if size < ITEM_SIZE_MIN or body_size < 0 or properties_at + 2 > end or end > len(body):

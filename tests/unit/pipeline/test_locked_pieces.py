@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,13 +18,13 @@ from ledgermq.formats.records.message import INNER_BATCH
 from ledgermq.model.errors import ConfigError, CorruptLogError, KeyMissingError
 from ledgermq.model.exit_status import EXIT_CONFIG
 from ledgermq.pipeline.pieces.cold_queues import ColdQueues
-from ledgermq.pipeline.pieces.locked_rows import OPEN_COLUMNS
+from ledgermq.pipeline.pieces.locked_rows import OPEN_COLUMNS, unlock
 from ledgermq.pipeline.pieces.log_sealing import seal_log
 from ledgermq.pipeline.pieces.piece_file import PieceFile
 from ledgermq.pipeline.pieces.piece_manifest import add_row, read_manifest, row_of
 from ledgermq.pipeline.pieces.piece_places import PIECES, SealedFolder, file_name
 from ledgermq.pipeline.pieces.piece_retention import TopicAge, drop, expired_in
-from ledgermq.pipeline.pieces.piece_seal import SealedPiece, seal_stretch
+from ledgermq.pipeline.pieces.piece_seal import SealedPiece, locked_name, seal_stretch
 from ledgermq.pipeline.pieces.topic_keys import (
     KEYS_VARIABLE,
     key_file,
@@ -216,6 +217,28 @@ def test_a_flipped_byte_of_a_locked_part_is_named_with_and_without_the_key(keys:
             path.write_text(text)
             path.chmod(0o600)
         content[at] ^= 1
+
+
+@pytest.mark.parametrize("moved", ["stretch", "number"])
+def test_locked_rows_do_not_open_in_the_place_of_others(keys: Path, moved: str) -> None:
+    log = some_log()
+    piece = piece_of(b"".join(sealed(log).parts))
+    said = piece.footer
+    first, second = (number for number, one in said.locked.items())
+    of_whom = second if moved == "number" else first
+    taken = piece.locked_bytes(of_whom)._replace(number=piece.locked_bytes(first).number)
+    begin = said.start + 1 if moved == "stretch" else said.start
+
+    with pytest.raises(CorruptLogError, match="under another name"):
+        unlock(
+            taken.content,
+            unlocking_key(taken.topic, taken.key, where=""),
+            locked_name(replace(said, start=begin), taken.topic, taken.number),
+            rows=said.groups[of_whom].rows,
+            columns=None,
+            part="",
+            where="",
+        )
 
 
 def test_a_new_key_is_put_before_the_old_one_and_both_unlock(keys: Path) -> None:

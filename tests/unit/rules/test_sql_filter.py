@@ -234,6 +234,8 @@ def test_any_text_is_a_filter_or_is_refused_with_a_position(text: str) -> None:
         ("a NOT IN ('10', '11')", {}, False),
         ("a = TRUE", {"a": "TrUe"}, True),
         ("a = FALSE", {"a": "no"}, True),
+        ("TRUE = a", {"a": "true"}, True),
+        ("a > 0.0", {"a": "5"}, True),
         ("a", {"a": "true"}, False),
         ("NOT a = 5", {"a": "6"}, False),
         ("-a < 0", {"a": "6"}, False),
@@ -273,6 +275,7 @@ def test_what_users_meet(expression: str, properties: dict[str, str], wanted: bo
         ("a IN (5)", 6, "5"),
         ("NOT " * OPERATORS_NESTED_MAX + "a", 0, "NOT"),
         ("a > 5 AND or = 'x'", 10, "or"),
+        ("a > --4", 7, "end of the expression"),
     ],
 )
 def test_a_refusal_names_position_and_token(expression: str, position: int, token: str) -> None:
