@@ -205,6 +205,11 @@ class Compressor:
         except ValueError as error:
             kinds = [one.value for one in Compression]
             raise ConfigError("compression is none", value=kind, allowed=kinds) from error
+        if above is None and (level is not None or known is not Compression.ZLIB):
+            raise ConfigError(
+                "compress_above=None compresses nothing: compression and its level say nothing",
+                compression=kind, compression_level=level,
+            )  # fmt: skip
         if level is None:
             level = _LEVELS[known]
         levels = known.levels

@@ -166,7 +166,7 @@ class Side:
     def put_batch(self, bodies: list[bytes]) -> None:
         """Send a batch, by the way that is looked at; the id of its request."""
         if not self.is_short or not self.exchange.put_batch("T", bodies, self.outcomes.append):
-            choice, shared = shared_outgoing("T", "send_batch")
+            choice, shared = shared_outgoing("T", bodies, "send_batch")
             now = time.monotonic()
             callback = self.outcomes.append
             self.sender.put_batch(choice, bodies, shared, queues=1, now=now, callback=callback)
