@@ -116,7 +116,7 @@
         {
           ...axis,
           size: 62,
-          space: 26,
+          space: 20,
           values: (_plot, at) => at.map(write),
           ...(figure.dataset.unit === "bytes" ? { incrs: POWERS_OF_TWO } : {}),
         },
