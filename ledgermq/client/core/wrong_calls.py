@@ -19,6 +19,12 @@ TIMEOUT_S_BOUNDS = (0.001, 86_400)
 """Least and most seconds that a client waits for an answer."""
 
 _KINDS = {kind.__name__: kind for kind in PLAIN_KINDS}
+_ELSEWHERE = {
+    "bootstrap_servers": "address", "group_id": "group", "headers": "properties",
+    "partition": "queue_id", "partitions": "queues", "servers": "address", "value": "body",
+}  # fmt: skip
+"""What other brokers' clients call an argument."""
+
 _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -246,6 +252,7 @@ def check_keywords(
             for argument, kind in options().items():
                 if one in signature(kind).parameters:
                     raise TypeError(f"{text}; did you mean {argument}={kind.__name__}({one}=…)?")
-            close = get_close_matches(one, known, n=1)
+            close = [_ELSEWHERE[one]] if _ELSEWHERE.get(one) in known else []
+            close = close or get_close_matches(one, known, n=1)
             way = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known)}"
             raise TypeError(f"{text}; {way}")
