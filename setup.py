@@ -67,8 +67,9 @@ def needs(name: str) -> list[str]:
 def kernels(root: str = ".") -> list[Extension]:
     """The kernels as Cython extensions, each of which may fail to compile.
 
-    There are none when ``LEDGERMQ_PURE=1``, or Cython is missing. ``root`` is the way to the
-    checkout, for setuptools takes no absolute paths of sources.
+    There are none when ``LEDGERMQ_PURE=1``, or Cython is missing; ``LEDGERMQ_OPTIMIZE`` is the
+    compiler's option, ``-O3``. ``root`` is the way to the checkout, for setuptools takes no
+    absolute paths of sources.
     """
     if os.environ.get("LEDGERMQ_PURE") == "1":
         return []
@@ -81,7 +82,7 @@ def kernels(root: str = ".") -> list[Extension]:
         Extension(
             f"{PACKAGE}.{name}",
             [f"{folder}/{name}{SUFFIXES.get(name, '.py')}"],
-            extra_compile_args=["-O3"],
+            extra_compile_args=[os.environ.get("LEDGERMQ_OPTIMIZE", "-O3")],
         )
         for name in KERNELS
     ]
@@ -110,6 +111,8 @@ class BuildKernels(build_ext):
 
     def build_extensions(self) -> None:
         """Compile all; without what they share none of them could be loaded."""
+        # The longest first: what is compiled last keeps one processor busy, and the others wait.
+        self.extensions.sort(key=lambda one: -Path(one.sources[0]).stat().st_size)
         super().build_extensions()
         if not Path(self.get_ext_fullpath(f"{PACKAGE}.{VIEWS}")).exists():
             for one in self.extensions:

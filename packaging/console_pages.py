@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import shutil
 import socket
 import tempfile
@@ -48,7 +49,7 @@ NODES = 3
 TOKEN = "console-pages-0123456789abcdef0123"  # noqa: S105 - of nodes that live for minutes
 SEED = 22
 COLOURS = 128
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 WIDE, NARROW = (1_280, 860), (390, 844)
 
 TOPICS = {"orders": 8, "payments": 8, "stock": 4, "shipments": 4, "invoices": 4, "audit": 2}
@@ -243,10 +244,20 @@ def pictures(browser: Browser, address: str, folder: Path) -> None:
     wide.goto(f"{address}/messages?topic=orders")
     one = wide.locator("#table-messages tbody a").first.get_attribute("href")
     _shot(wide, f"{address}{one}", folder / "message.png")
-    dark = _page(browser, address, WIDE, "dark")
-    _shot(dark, f"{address}/", folder / "group-dark.png")
-    narrow = _page(browser, address, NARROW, "light")
-    _shot(narrow, f"{address}/groups", folder / "groups-narrow.png")
+
+
+def pictures_of_a_dead_leader(browser: Browser, address: str, dead: str, folder: Path) -> None:
+    """What the next leader shows while the last one is dead, in each look."""
+    for look, size, scheme in (
+        ("", WIDE, "light"), ("-dark", WIDE, "dark"), ("-narrow", NARROW, "light"),
+    ):  # fmt: skip
+        page = _page(browser, address, size, scheme)
+        page.get_by_text(f"{dead} silent since").first.wait_for()
+        # Clients have found the new leader, and its curves are of what they do.
+        page.locator(".fact", has_text="Stored").get_by_text(re.compile(r"[1-9].*/s")).wait_for()
+        _shot(page, f"{address}/", folder / f"leader-dead{look}.png")
+        if size == NARROW:
+            _shot(page, f"{address}/groups", folder / "groups-narrow.png")
 
 
 def picture_of_trouble(browser: Browser, address: str, folder: Path) -> None:
@@ -262,6 +273,7 @@ def _page(browser: Browser, address: str, size: tuple[int, int], scheme: str) ->
         color_scheme="dark" if scheme == "dark" else "light",
         reduced_motion="reduce",
     )
+    context.set_default_timeout(PATIENCE_S * 1_000)
     page = context.new_page()
     page.goto(f"{address}/sign-in")
     page.get_by_role("textbox", name="Token").fill(TOKEN)
@@ -315,9 +327,12 @@ def main() -> None:
                     pictures(browser, address, arguments.to)
                     while arguments.keep:
                         time.sleep(1)
-                    for other, node in enumerate(nodes):
-                        if other != number:
-                            node.kill_all()
+                    nodes[number].kill_all()
+                    heir = leader_of([node for node in nodes if node.is_up])
+                    left = [one for one in range(NODES) if one != number]
+                    address = f"http://127.0.0.1:{ports[left[heir]]}"
+                    pictures_of_a_dead_leader(browser, address, f"n{number}", arguments.to)
+                    nodes[left[1 - heir]].kill_all()
                     picture_of_trouble(browser, address, arguments.to)
                     browser.close()
             except KeyboardInterrupt:

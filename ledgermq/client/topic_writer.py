@@ -9,6 +9,7 @@ import zmq
 
 from ledgermq.client.core.address import DEFAULT_ADDRESS, parse_addresses
 from ledgermq.client.core.connection import Context
+from ledgermq.client.core.wrong_calls import check_of_groups
 from ledgermq.client.first_contact import FirstContact, nodes_of
 from ledgermq.client.sending.send_pipeline import ProducerOptions
 from ledgermq.client.sending.sender import RouteTable
@@ -45,6 +46,11 @@ class TopicWriter(FirstContact):
             raise ConfigError(
                 "fail_over_s out of range", value=fail_over_s, minimum=FAIL_OVER_S_MIN
             )
+        check_of_groups(
+            one_group=one_group,
+            keys=keys,
+            fail_over_s=None if fail_over_s == FAIL_OVER_S else fail_over_s,
+        )
         self._fail_over_s = fail_over_s
         self._places = parse_addresses(nodes_of(address))
         self._context: Context = zmq.Context.instance()

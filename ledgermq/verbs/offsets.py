@@ -72,6 +72,12 @@ class ResetOffsets(_Moves):
     dry_run: _OnlyTold = False
 
     def __post_init__(self) -> None:
+        to: object = self.to
+        if isinstance(to, int):
+            raise ConfigError(
+                "to is a word: with a value 'time' is a time, and 'number' a queue offset",
+                to=to,
+            )
         if (self.value is not None) != (self.to in ("time", "number")):
             raise ConfigError(
                 "a value belongs to 'time' and 'number', and only to them", to=self.to

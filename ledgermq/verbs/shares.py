@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from ledgermq.formats.records.body_compression import plain_body
 from ledgermq.formats.records.message import decode_message
-from ledgermq.model.errors import BodyUnreadableError, ProtocolError
+from ledgermq.model.errors import BodyUnreadableError, ConfigError, ProtocolError
 from ledgermq.model.limits import QUEUE_ID_MAX
 from ledgermq.model.message_filter import ALL_TAGS, EXPRESSION_SIZE_MAX, SQL_MARK
 from ledgermq.model.names.answer_keys import PAYLOAD
@@ -318,6 +318,13 @@ class SettleShared(RowsVerb[SettledHandle]):
     delay_ms: Annotated[
         int, Bounds(0, INVISIBLE_MS_MAX), "Of release and extend: invisible for so long, in ms"
     ] = 0
+
+    def __post_init__(self) -> None:
+        if self.delay_ms and self.action in ("accept", "reject"):
+            raise ConfigError(
+                "what is accepted or rejected is not handed out again: delay_ms says nothing",
+                action=self.action, delay_ms=self.delay_ms,
+            )  # fmt: skip
 
 
 class ShowShared(Verb[SharedGroup]):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
+from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import (
     DEDUPLICATION_WINDOW_MS_MAX,
     KEEP_BYTES_MAX,
@@ -193,6 +194,14 @@ class TopicFields:
         bool | None, "Sealed pieces keep the newest message of each key of a queue alone"
     ] = None
     receipts: Annotated[bool | None, "Of its messages receipts can be had, from now on"] = None
+
+    def __post_init__(self) -> None:
+        for name in ("read_queues", "write_queues"):
+            if self.queues is not None and getattr(self, name) is not None:
+                raise ConfigError(
+                    f"queues and {name} were both given: queues is both kinds",
+                    queues=self.queues, **{name: getattr(self, name)},
+                )  # fmt: skip
 
 
 class CreateTopic(TopicFields, Verb[TopicSettings]):

@@ -165,6 +165,19 @@ def test_tiles_leave_no_hole_and_numbers_stand_apart_from_words(
     assert apart >= 20
 
 
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_what_a_row_can_be_done_with_is_in_sight(node: Node, browser: Browser, width: int) -> None:
+    visitor = Visitor(browser, address_of(node), width).sign_in()
+    for path in ("/dead-letters/billing", "/timers"):
+        page = visitor.open(path)
+        button = page.locator(".row-act button").first.bounding_box()
+        card = page.locator(".scroll:has(.row-act)").first.bounding_box()
+        assert button is not None
+        assert card is not None
+        assert card["x"] <= button["x"], path
+        assert button["x"] + button["width"] <= card["x"] + card["width"], path
+
+
 def test_what_a_stranger_has_written_does_nothing(node: Node, browser: Browser) -> None:
     visitor = Visitor(browser, address_of(node)).sign_in()
     page = visitor.open("/messages?topic=orders&by=key&at=order-1")

@@ -165,7 +165,9 @@ class OffsetCalls:
             chosen = found if one is None else {one: found.get(one, {})}
             if not any(chosen.values()):
                 raise GroupUnknownError(
-                    "group has consumed nothing that could be cloned", group=source, topic=one
+                    "source is not there, or has consumed nothing that could be cloned",
+                    source=source,
+                    topic=one,
                 )
             self._check_target(group, force=force, create=asked.create)
             return {

@@ -172,7 +172,7 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
             )
             if batch is not None:
                 return batch
-        choice, shared = shared_outgoing(topic, "send_batch", **options)
+        choice, shared = shared_outgoing(topic, messages, "send_batch", **options)
         queues = await self.write_queues(topic)
         messages = self._compressor.batch(messages, shared)
 

@@ -126,7 +126,7 @@ class AsyncRequester(AwaitsContact, AsyncClosing):
                 await self._producer.send(topic, body, group=group, **options)
                 return await reply
         except TimeoutError:
-            raise no_reply(correlation, timeout, self._last_error) from None
+            raise no_reply(topic, correlation, timeout, self._last_error) from None
         finally:
             del self._waiting[correlation]
             if not self._waiting:

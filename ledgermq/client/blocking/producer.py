@@ -173,9 +173,9 @@ class Producer(TopicWriter, WaitsForContact):
             keys: what the index finds the message by.
             queue_id: queue to store it in; without one and without ``queue_key`` the queues take
                 turns, a frame each.
-            queue_key: messages of one key go to one queue.
+            queue_key: messages of one key go to one queue; not with ``queue_id``.
             message_group: an ordered share group hands out its messages one after another; without
-                ``queue_key`` it is that, too.
+                ``queue_key`` and ``queue_id`` it is the key of a queue, too.
             flag: the application's, stored with the message.
             delay_level: RocketMQ's, from 1; above the highest it is that.
             delay: deliver it so many milliseconds from now, at most a year.
@@ -243,7 +243,7 @@ class Producer(TopicWriter, WaitsForContact):
         Args:
             group: of nodes, to send them to; without it, one that has the topic.
             messages: bodies, which share the other arguments, or ``OutgoingMessage``, which have
-                their own.
+                their own tag, keys, properties and flag.
 
         Raises:
             MessageIllegalError: a message breaks a limit (``record`` is its number), or they do not
@@ -263,7 +263,7 @@ class Producer(TopicWriter, WaitsForContact):
             batch = self._exchange.send_batch(topic, messages, named(options))
             if batch is not None:
                 return batch
-        choice, shared = shared_outgoing(topic, "send_batch", **options)
+        choice, shared = shared_outgoing(topic, messages, "send_batch", **options)
         return self._put_batch(choice, messages, shared, callback, block=block)
 
     def cancel(self, unique_id: str, *, group: str = "") -> None:
@@ -427,11 +427,11 @@ class Producer(TopicWriter, WaitsForContact):
         *,
         block: bool,
     ) -> SendFuture[BatchResult]:
-        messages, course = tracing.send_batch(topic, messages, options, client=self._name)
+        whole, course = tracing.send_batch(topic, messages, options, client=self._name)
         with course.beginning():
-            choice, shared = shared_outgoing(topic, "send_batch", **options)
+            choice, shared = shared_outgoing(topic, messages, "send_batch", **options)
             traced = course.batch_callback(callback)
-            return self._put_batch(choice, messages, shared, traced, block=block)
+            return self._put_batch(choice, whole, shared, traced, block=block)
 
     def _put_batch(
         self,

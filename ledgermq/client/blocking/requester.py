@@ -137,8 +137,8 @@ class Requester(WaitsForContact):
             try:
                 sent.result(max(0.001, until - time.monotonic()))
             except TimedOutError as late:
-                raise no_reply(correlation, timeout, late) from late
-            return self._await(correlation, until, timeout)
+                raise no_reply(topic, correlation, timeout, late) from late
+            return self._await(topic, correlation, until, timeout)
         finally:
             with self._news:
                 del self._waiting[correlation]
@@ -159,7 +159,7 @@ class Requester(WaitsForContact):
     def _ask_groups(self) -> KnownGroups | None:
         return self._producer.contact()
 
-    def _await(self, correlation: str, until: float, timeout: float) -> ReceivedMessage:
+    def _await(self, topic: str, correlation: str, until: float, timeout: float) -> ReceivedMessage:
         with self._news:
             while True:
                 reply = self._waiting[correlation]
@@ -167,7 +167,7 @@ class Requester(WaitsForContact):
                     return reply
                 left = until - time.monotonic()
                 if left <= 0 or self._is_closed:
-                    raise no_reply(correlation, timeout, self._last_error)
+                    raise no_reply(topic, correlation, timeout, self._last_error)
                 self._news.wait(left)
 
     def _begin(self) -> None:

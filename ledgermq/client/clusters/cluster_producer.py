@@ -186,7 +186,7 @@ class ProducerOfGroups(Closing):
         ) -> SendFuture[BatchResult]:
             nonlocal messages
             if used.fails_over:
-                messages = kept(messages, options, first_id)
+                messages = kept(topic, messages, options, first_id)
             return used.producer.send_batch(
                 topic, messages, callback=callback, block=block, **options
             )

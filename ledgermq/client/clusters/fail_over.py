@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from ledgermq.client.blocking.send_driver import call_back
 from ledgermq.client.clusters.used_group import ClusterSend, GroupSend, UsedGroup
 from ledgermq.client.core.results import BatchResult, FrameResult, SendResult
-from ledgermq.client.sending.message_options import BatchOptions
+from ledgermq.client.sending.message_options import BatchOptions, WholeMessages, shared_outgoing
 from ledgermq.client.sending.outgoing import Body, OutgoingMessage
 from ledgermq.client.sending.record_encoder import unique_id_behind
 from ledgermq.client.sending.send_future import SendFuture
@@ -285,8 +285,11 @@ def waits(options: BatchOptions, messages: Sequence[Body] | Sequence[OutgoingMes
 
 
 def kept(
-    messages: Sequence[Body] | Sequence[OutgoingMessage], options: BatchOptions, first_id: str
-) -> list[OutgoingMessage]:
+    topic: str,
+    messages: Sequence[Body] | Sequence[OutgoingMessage],
+    options: BatchOptions,
+    first_id: str,
+) -> WholeMessages:
     """Messages of a batch that may be sent again: the application may change its buffers.
 
     Args:
@@ -305,11 +308,5 @@ def kept(
             message = replace(message, unique_id=unique_id_behind(first_id, number))
         return message
 
-    shared = OutgoingMessage(
-        b"",
-        options.get("tag"),
-        options.get("keys", ()),
-        options.get("properties"),
-        options.get("flag", 0),
-    )
-    return [one(number, given) for number, given in enumerate(messages)]
+    _, shared = shared_outgoing(topic, messages, "send_batch", **options)
+    return WholeMessages(one(number, given) for number, given in enumerate(messages))

@@ -17,6 +17,7 @@ SOCKET_PATH_MAX = 107
 """``sun_path`` holds 108 bytes, the last of them zero."""
 
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5})")
+_PORT = re.compile(r"tcp://(?:\[[^\]]+\]|[^:/\[\]]+):([^:/]+)")
 _ANY_HOSTS = frozenset({"*", "0.0.0.0", "[::]"})  # noqa: S104 - compared with, never bound
 _RESOLVE = re.compile(r"(?:(?P<before>.+)&)?resolve_s=(?P<seconds>[0-9]{1,6})")
 
@@ -105,12 +106,11 @@ def parse_address(text: str) -> Address:
                 "resolve_s out of range", address=text, minimum=1, limit=RESOLVE_S_MAX
             )
     match = _TCP.fullmatch(endpoint)
+    port = _PORT.fullmatch(endpoint)
+    if port is not None and not (port[1].isdecimal() and 0 < int(port[1]) <= 65_535):
+        raise ConfigError("port is no number from 1 to 65535: tcp://HOST:PORT", address=text)
     name, _, keys = option.partition("=")
-    if (
-        match is None
-        or not 0 < int(match["port"]) <= 65_535
-        or (mark and (name != "keys" or not keys))
-    ):
+    if match is None or (mark and (name != "keys" or not keys)):
         raise ConfigError(
             "address is neither ipc://DIRECTORY nor tcp://HOST:PORT nor tcp://HOST:PORT?keys=FILE"
             " (resolve_s=SECONDS stands last)",

@@ -9,7 +9,7 @@ from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
-from ledgermq.model.errors import ConfigError
+from ledgermq.model.errors import ConfigError, LedgerError
 from ledgermq.model.limits import CLIENT_NAME_SIZE_MAX
 from ledgermq.verbs.verb import PLAIN_KINDS, check_kind
 
@@ -19,6 +19,12 @@ TIMEOUT_S_BOUNDS = (0.001, 86_400)
 """Least and most seconds that a client waits for an answer."""
 
 _KINDS = {kind.__name__: kind for kind in PLAIN_KINDS}
+_ELSEWHERE = {
+    "bootstrap_servers": "address", "group_id": "group", "headers": "properties",
+    "partition": "queue_id", "partitions": "queues", "servers": "address", "value": "body",
+}  # fmt: skip
+"""What other brokers' clients call an argument."""
+
 _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _PLACED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -169,6 +175,43 @@ def check_whole(name: str, value: object, least: float, most: float) -> None:
         raise ConfigError(f"{name} out of range", value=value, minimum=least, limit=most)
 
 
+def check_one_of(kind: type[LedgerError], **given: object) -> None:
+    """Refuse arguments of which one at most may be given.
+
+    Args:
+        kind: the error.
+        given: these arguments; ``None`` is as left out.
+
+    Raises:
+        LedgerError: there are two and more; it is of ``kind``, and names them.
+    """
+    told = {name: value for name, value in given.items() if value is not None}
+    if len(told) > 1:
+        *names, last = told
+        count = "both" if len(told) == 2 else "all"
+        raise kind(f"{', '.join(names)} and {last} were {count} given: give one of them", **told)
+
+
+def check_of_groups(*, one_group: bool, keys: object, fail_over_s: float | None = None) -> None:
+    """Refuse what is for the groups of a cluster where one group alone is to be used.
+
+    Args:
+        keys: files of keys by group.
+        fail_over_s: when to go to another group; ``None``: as it is by default.
+
+    Raises:
+        ConfigError: it was given with ``one_group=True``.
+    """
+    if not one_group:
+        return
+    for name, value in {"keys": keys, "fail_over_s": fail_over_s}.items():
+        if value is not None:
+            raise ConfigError(
+                f"{name} and one_group were both given: {name} is of a cluster's groups",
+                **{name: value, "one_group": True},
+            )
+
+
 def check_timeout(timeout: object) -> None:
     """Refuse a time to wait that is no number of seconds, nor None: no end.
 
@@ -209,6 +252,7 @@ def check_keywords(
             for argument, kind in options().items():
                 if one in signature(kind).parameters:
                     raise TypeError(f"{text}; did you mean {argument}={kind.__name__}({one}=…)?")
-            close = get_close_matches(one, known, n=1)
+            close = [_ELSEWHERE[one]] if _ELSEWHERE.get(one) in known else []
+            close = close or get_close_matches(one, known, n=1)
             way = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known)}"
             raise TypeError(f"{text}; {way}")

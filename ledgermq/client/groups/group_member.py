@@ -100,8 +100,19 @@ class GroupOptions:
             raise ConfigError("not a model", value=self.model, allowed=get_args(Model))
         check_strategy(self.strategy)
         check_begin(self.start)
-        if self.model == "broadcasting" and self.ordered:
-            raise ConfigError("queues are not shared in broadcasting mode: ordered says nothing")
+        ours = {"ordered": False, "strategy": "average", "commit_on_revoke": True}
+        theirs = {"offsets_directory": OFFSETS_DIRECTORY}
+        why, unused = (
+            ("queues are not shared", ours)
+            if self.model == "broadcasting"
+            else ("offsets are the broker's", theirs)
+        )
+        for name, usual in unused.items():
+            if getattr(self, name) != usual:
+                raise ConfigError(
+                    f"{why} when model is {self.model!r}: {name} says nothing",
+                    model=self.model, **{name: getattr(self, name)},
+                )  # fmt: skip
         check_numbers(self, {"poll_interval_max_s": (1, 86_400)})
 
 

@@ -292,8 +292,9 @@ class GroupReader:
         pulls = self._pulls.get(queue.topic)
         if pulls is None or queue not in self._queues:
             raise TopicUnknownError(
-                "queue is not this consumer's now", topic=queue.topic, queue_id=queue.queue_id
-            )
+                "queue is not this consumer's now", topic=queue.topic, queue_id=queue.queue_id,
+                assigned=sorted(one.queue_id for one in self._queues if one.topic == queue.topic),
+            )  # fmt: skip
         return pulls
 
     def _let_go(self, queues: Iterable[TopicQueue]) -> None:

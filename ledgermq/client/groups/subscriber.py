@@ -15,7 +15,7 @@ from ledgermq.client.core.nodes import AnyLink, broker_link
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import RequestPipeline, Steps
-from ledgermq.client.core.wrong_calls import warn_of
+from ledgermq.client.core.wrong_calls import check_of_groups, check_one_of, warn_of
 from ledgermq.client.first_contact import FirstContact, link_group, nodes_of
 from ledgermq.client.groups.allocation import TopicQueue
 from ledgermq.client.groups.group_member import GroupMember, GroupOptions, Subscriptions, client_id
@@ -23,6 +23,7 @@ from ledgermq.client.groups.group_reader import MemberMarks, offsets_of
 from ledgermq.client.groups.rebalance_listener import RebalanceListener, checked_listener
 from ledgermq.client.reading.pull_pipeline import ConsumerOptions, OffsetReset, checked_filter
 from ledgermq.client.reading.start_offsets import checked_group
+from ledgermq.model.errors import ConfigError
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 
 
@@ -60,6 +61,7 @@ class Subscriber(FirstContact):
         Raises:
             ConfigError: an argument cannot be used.
         """
+        check_of_groups(one_group=one_group, keys=keys)
         self.group = checked_group(group)
         self.group_options = group_options or GroupOptions()
         self.options = options or ConsumerOptions()
@@ -95,9 +97,15 @@ class Subscriber(FirstContact):
         """
         if expression is not None:
             warn_of("expression", "tag, or filter", stacklevel=3)
+            given = None if tag == ALL_TAGS else tag
+            check_one_of(ConfigError, tag=given, filter=filter, expression=expression)
             tag = expression
-        # A filter in the place of a tag is an old way, too.
-        wanted = tag if isinstance(tag, MessageFilter) else checked_filter(tag, filter)
+        if isinstance(tag, MessageFilter):
+            # In the place of a tag: an old way, too.
+            check_one_of(ConfigError, tag=tag, filter=filter)
+            wanted = tag
+        else:
+            wanted = checked_filter(tag, filter)
         self._subscriptions.add(topics, wanted)
 
     def groups(self) -> list[str]:

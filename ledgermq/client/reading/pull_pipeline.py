@@ -18,6 +18,7 @@ from ledgermq.client.core.requests import Request, RequestPipeline, call_request
 from ledgermq.client.core.wrong_calls import (
     TIMEOUT_S_BOUNDS,
     check_numbers,
+    check_one_of,
     check_whole,
     told_by_name,
 )
@@ -434,5 +435,5 @@ def checked_filter(tag: str, wanted: MessageFilter | None) -> MessageFilter:
     if not isinstance(wanted, MessageFilter):
         raise ConfigError("filter is no MessageFilter: tag is another argument", filter=wanted)
     if tag != ALL_TAGS:
-        raise ConfigError("tag and filter were both given", tag=tag, filter=wanted.expression)
+        check_one_of(ConfigError, tag=tag, filter=wanted.expression)
     return wanted

@@ -141,6 +141,8 @@ class QueriesVerbs:
             raise ConfigError("key is empty", topic=topic)
         if not 0 <= begin <= TIMESTAMP_MAX or not 0 <= end <= TIMESTAMP_MAX:
             raise ConfigError("time out of range", begin=begin, end=end, minimum=0)
+        if begin > end:
+            raise ConfigError("begin is later than end", begin=begin, end=end)
         return (yield from _query(KeyQuery(topic, key, messages_max, begin, end)))
 
     @asked
@@ -181,6 +183,8 @@ class QueriesVerbs:
 
         ``None`` when there is no message.
         """
+        if topic is None and queue_id:
+            raise ConfigError("queue_id without a topic: name both, or neither", queue_id=queue_id)
         queue: dict[str, object] = {} if topic is None else {"topic": topic, "queue": queue_id}
         timestamp = integer((yield from ask("earliest_time", **queue)), "timestamp")
         return None if timestamp < 0 else timestamp

@@ -17,7 +17,7 @@ from ledgermq.client.core.questions import group_commit, group_offset
 from ledgermq.client.core.read_traces import Reader, ReadTraces, processing, settling
 from ledgermq.client.core.received import ReceivedMessage
 from ledgermq.client.core.requests import Request, RequestPipeline, Steps
-from ledgermq.client.core.wrong_calls import check_whole, warn_of
+from ledgermq.client.core.wrong_calls import check_of_groups, check_one_of, check_whole, warn_of
 from ledgermq.client.first_contact import FirstContact, link_group, nodes_of
 from ledgermq.client.reading.pull_pipeline import (
     ConsumerOptions,
@@ -35,6 +35,7 @@ from ledgermq.client.reading.start_offsets import (
     ending_offsets,
     starting_offsets,
 )
+from ledgermq.model.errors import ConfigError
 from ledgermq.model.limits import QUEUE_ID_MAX, QUEUE_OFFSET_MAX
 from ledgermq.model.message_filter import ALL_TAGS, MessageFilter
 from ledgermq.wire.pull_frame import HOLD_MS_MAX, MESSAGES_MAX, Pull
@@ -92,7 +93,9 @@ class TopicReader(FirstContact):
         """
         if tags is not None:
             warn_of("tags", "tag", stacklevel=3)
+            check_one_of(ConfigError, tag=None if tag == ALL_TAGS else tag, tags=tags)
             tag = tags
+        check_of_groups(one_group=one_group, keys=keys)
         self.topic = checked_topic(topic)
         if group:
             checked_group(group)

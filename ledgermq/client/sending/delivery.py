@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from ledgermq.client.core.wrong_calls import is_in_seconds
+from ledgermq.client.core.wrong_calls import check_one_of, is_in_seconds
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.formats.records.delayed_message import RealQueue, level_properties, timer_properties
 from ledgermq.formats.records.properties import DELAY
@@ -65,9 +65,9 @@ def delivery_of(
     if not delay_level and delay is None and deliver_at is None:
         return AT_ONCE
     now_ms = time.time_ns() // 1_000_000
-    given = [delay_level != 0, delay is not None, deliver_at is not None]
-    if sum(given) > 1:
-        raise MessageIllegalError("give one of delay_level, delay and deliver_at")
+    check_one_of(
+        MessageIllegalError, delay_level=delay_level or None, delay=delay, deliver_at=deliver_at
+    )
     if _is_no_number(delay_level):
         raise MessageIllegalError("delay_level is no whole number", delay_level=delay_level)
     if delay_level < 0:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypedDict, Unpack
 
-from ledgermq.client.core.wrong_calls import check_keywords
+from ledgermq.client.core.wrong_calls import check_keywords, check_one_of
 from ledgermq.client.sending.delivery import AT_ONCE, Delivery, delivery_of
 from ledgermq.client.sending.outgoing import (
     Body,
@@ -23,7 +23,7 @@ from ledgermq.client.sending.outgoing import (
 )
 from ledgermq.formats.java_hash import java_hash
 from ledgermq.formats.records.priority import PRIORITY_MAX, queue_of
-from ledgermq.formats.records.properties import MESSAGE_GROUP, PRIORITY
+from ledgermq.formats.records.properties import DELAY, MESSAGE_GROUP, PRIORITY
 from ledgermq.model.errors import MessageIllegalError, TopicUnknownError
 
 
@@ -63,6 +63,13 @@ class MessageOptions(BatchOptions, total=False):
 
 NAMES = frozenset(("tag", "keys"))
 """Options of which a message may have any and still go the short way; see ``named``."""
+
+_EACH_HAS = frozenset({"tag", "keys", "properties", "flag", "message_group", "priority"})
+"""Options that a batch of bare bodies has in common, and an ``OutgoingMessage`` has itself."""
+
+
+class WholeMessages(list[OutgoingMessage]):
+    """Messages of a batch that were made of bare bodies: they have what is given beside them."""
 
 
 @dataclass(slots=True)
@@ -138,9 +145,9 @@ def outgoing(
 
     Raises:
         TypeError: there is an argument that no message has.
-        MessageIllegalError: the topic cannot be one, the message has two times of delivery, or one
-            that is out of range, its group is empty, or its priority is none or goes to a queue
-            that something else says.
+        MessageIllegalError: the topic cannot be one, the message has two queues or two times of
+            delivery, or one that is out of range, its group is empty, its priority is none or goes
+            to a queue that something else says, or a property says what an argument does.
     """
     if strange:
         check_options(strange, MessageOptions, verb)
@@ -154,20 +161,22 @@ def outgoing(
         delivery = delivery_of(delay_level, delay=delay, deliver_at=deliver_at)
     if queue_key is not None and not isinstance(queue_key, str):
         raise MessageIllegalError("queue_key is not a text", queue_key=queue_key)
+    if queue_id is not None and queue_key is not None:
+        check_one_of(MessageIllegalError, queue_id=queue_id, queue_key=queue_key)
+    if properties and delivery is not AT_ONCE:
+        _check_free(properties, DELAY, "delay, deliver_at or delay_level")
     if message_group is not None:
         if not isinstance(message_group, str) or not message_group:
             raise MessageIllegalError("message_group is no text", message_group=message_group)
-        if properties is None:
-            properties = {}
-        if isinstance(properties, Mapping):
-            properties = {**properties, MESSAGE_GROUP: message_group}
+        properties = _with_own(properties, MESSAGE_GROUP, message_group, "message_group")
         queue_key = message_group if queue_key is None else queue_key
     if priority is not None:
-        if queue_id is not None or queue_key is not None or delivery is not AT_ONCE:
-            raise MessageIllegalError(
-                "a message with a priority has no queue, no key of one and no time of its own",
-                priority=priority,
-            )
+        check_one_of(
+            MessageIllegalError, priority=priority, queue_id=queue_id, message_group=message_group,
+            queue_key=queue_key if message_group is None else None, delay=delay,
+            deliver_at=deliver_at, delay_level=delay_level or None,
+        )  # fmt: skip
+        _check_free(properties, DELAY, "priority")
         properties = with_priority(properties, priority)
     choice = QueueChoice(topic_bytes(topic), queue_id, queue_key, delivery, priority)
     return choice, OutgoingMessage(body, tag, keys, properties, flag, unique_id=unique_id)
@@ -203,11 +212,31 @@ def with_priority(properties: Mapping[str, str] | None, priority: int) -> Mappin
         raise MessageIllegalError(
             "priority out of range", priority=priority, minimum=0, limit=PRIORITY_MAX
         )
+    return _with_own(properties, PRIORITY, str(priority), "priority")
+
+
+def _with_own(
+    properties: Mapping[str, str] | None, name: str, value: str, argument: str
+) -> Mapping[str, str]:
+    """The properties, with one that has an argument of its own.
+
+    Raises:
+        MessageIllegalError: they have it already.
+    """
+    _check_free(properties, name, argument)
     if properties is None:
         properties = {}
     # What is no mapping is refused when the message is encoded.
     is_one = isinstance(properties, Mapping)
-    return {**properties, PRIORITY: str(priority)} if is_one else properties
+    return {**properties, name: value} if is_one else properties
+
+
+def _check_free(properties: Mapping[str, str] | None, name: str, argument: str) -> None:
+    if isinstance(properties, Mapping) and name in properties:
+        raise MessageIllegalError(
+            f"{argument} and the property {name} were both given: give one of them",
+            properties=properties,
+        )
 
 
 def half_outgoing(
@@ -219,10 +248,26 @@ def half_outgoing(
 
 
 def shared_outgoing(
-    topic: str, verb: str, **options: Unpack[BatchOptions]
+    topic: str,
+    messages: Sequence[Body] | Sequence[OutgoingMessage],
+    verb: str,
+    **options: Unpack[BatchOptions],
 ) -> tuple[QueueChoice, OutgoingMessage]:
-    """``outgoing`` of the messages of a batch, which have no unique id in common."""
+    """``outgoing`` of the messages of a batch, which have no unique id in common.
+
+    Raises:
+        MessageIllegalError: as from ``outgoing``; or messages that have options of their own are
+            given one in common.
+    """
     check_options(options, BatchOptions, verb)
+    own = not isinstance(messages, WholeMessages) and {OutgoingMessage} == set(map(type, messages))
+    for name, value in options.items():
+        # A queue and a time are those of the whole batch.
+        if own and value and name in _EACH_HAS:
+            raise MessageIllegalError(
+                f"{name} was given beside OutgoingMessages, of which each has its own",
+                **{name: value},
+            )
     return outgoing(topic, b"", verb, **options)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -70,8 +70,9 @@ def checked_bodies(messages: Sequence[Body] | Sequence[OutgoingMessage]) -> list
         MessageIllegalError: one is no bytes, or it is one body in place of several.
     """
     if isinstance(messages, str | Body) or not isinstance(messages, Collection):
+        way = "list(…) makes one of it" if isinstance(messages, Iterator) else "one is sent by send"
         raise MessageIllegalError(
-            "a batch is a list of bodies: one alone is sent by send", kind=type(messages).__name__
+            f"a batch is a list of bodies: {way}", kind=type(messages).__name__
         )
     bodies = [one.body if isinstance(one, OutgoingMessage) else one for one in messages]
     check_bodies(set(map(type, bodies)))
@@ -84,7 +85,9 @@ def check_unique_id(unique_id: str) -> str:
     Raises:
         MessageIllegalError: it is empty, too long, or has a character that is not allowed.
     """
-    if not isinstance(unique_id, str) or not 0 < len(unique_id) <= UNIQUE_ID_SIZE_MAX:
+    if not isinstance(unique_id, str):
+        raise MessageIllegalError("unique id is not a text", unique_id=unique_id)
+    if not 0 < len(unique_id) <= UNIQUE_ID_SIZE_MAX:
         raise MessageIllegalError(
             "unique id is empty or too long", unique_id=unique_id, limit=UNIQUE_ID_SIZE_MAX
         )
@@ -205,6 +208,11 @@ class Compressor:
         except ValueError as error:
             kinds = [one.value for one in Compression]
             raise ConfigError("compression is none", value=kind, allowed=kinds) from error
+        if above is None and (level is not None or known is not Compression.ZLIB):
+            raise ConfigError(
+                "compress_above=None compresses nothing: compression and its level say nothing",
+                compression=kind, compression_level=level,
+            )  # fmt: skip
         if level is None:
             level = _LEVELS[known]
         levels = known.levels

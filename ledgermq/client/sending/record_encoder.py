@@ -458,9 +458,14 @@ class RecordEncoder:
 
 
 def _not_numbers(flag: int, queue_id: int) -> MessageIllegalError:
+    name, value = ("queue_id", queue_id) if _is_signed(flag) else ("flag", flag)
     return MessageIllegalError(
-        "flag or queue id is not a signed 32-bit number", flag=flag, queue_id=queue_id
+        f"{name} is not a signed 32-bit number", **{name: value}, minimum=-(2**31), limit=2**31 - 1
     )
+
+
+def _is_signed(value: object) -> bool:
+    return isinstance(value, int) and -(2**31) <= value < 2**31
 
 
 @lru_cache(maxsize=256)

@@ -121,9 +121,13 @@ def check_own(properties: Mapping[str, str] | None) -> dict[str, str]:
     return given
 
 
-def no_reply(correlation_id: str, timeout_s: float, cause: BaseException | None) -> TimedOutError:
+def no_reply(
+    topic: str, correlation_id: str, timeout_s: float, cause: BaseException | None
+) -> TimedOutError:
     """The error of a request that nobody has replied to in time."""
-    error = TimedOutError("no reply in time", correlation_id=correlation_id, waited_s=timeout_s)
+    error = TimedOutError(
+        "no reply in time", topic=topic, correlation_id=correlation_id, waited_s=timeout_s
+    )
     if cause is not None:
         error.details["last_error"] = str(cause)
     return error

@@ -261,7 +261,7 @@ class Sender:
         assert welcome is not None
         if not 0 < len(messages) <= welcome.frame_records_max:
             raise MessageIllegalError(
-                "batch is empty or has too many messages",
+                "batch has too many messages" if len(messages) else "batch has no message",
                 messages=len(messages),
                 limit=welcome.frame_records_max,
             )

@@ -284,9 +284,9 @@ _DEAD_GROUPS = (
 )
 _LETTERS = (
     TableColumn("queueOffset", "Offset", "number", _link),
-    TableColumn("firstTopic", "First sent to", "code"),
+    TableColumn("firstTopic", "Sent to", "code"),
     *_ADDED,
-    TableColumn("reconsumeTimes", "Tried again", "number"),
+    TableColumn("reconsumeTimes", "Retries", "number"),
     TableColumn("replayed", "Replayed", "state"),
 )
 _REPLAYED = (

@@ -47,7 +47,7 @@ class TableColumn(NamedTuple):
     @property
     def is_numeric(self) -> bool:
         """Whether its values stand at the right."""
-        return self.show in NUMBERS
+        return self.show in NUMBERS or self.show == "spark"
 
 
 class RowAct(NamedTuple):

@@ -176,7 +176,7 @@ class Side:
         """Send a batch, by the way that is looked at; the id of its request."""
         callback: Callable[[SendFuture[Any]], object] = self.outcomes.append
         if not self.is_short or not self.exchange.put_batch("T", bodies, named(options), callback):
-            choice, shared = shared_outgoing("T", "send_batch", **options)
+            choice, shared = shared_outgoing("T", bodies, "send_batch", **options)
             now = time.monotonic()
             self.sender.put_batch(choice, bodies, shared, queues=1, now=now, callback=callback)
             self.pipeline.advance(now)

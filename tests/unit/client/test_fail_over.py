@@ -11,12 +11,15 @@ import pytest
 
 from ledgermq.client import Producer
 from ledgermq.client.clusters.cluster_producer import ProducerOfGroups
+from ledgermq.client.clusters.fail_over import kept
 from ledgermq.client.clusters.told_topics import OVER_NONE, ToldTopic
 from ledgermq.client.clusters.topic_groups import GroupQueue, TopicGroups
 from ledgermq.client.core.results import SendResult
+from ledgermq.client.sending.message_options import BatchOptions, shared_outgoing
 from ledgermq.client.sending.outgoing import OutgoingMessage
 from ledgermq.client.sending.send_future import SendFuture
 from ledgermq.client.sending.send_pipeline import ProducerOptions
+from ledgermq.formats.records.properties import MESSAGE_GROUP
 from ledgermq.model.errors import (
     BusyError,
     ConfigError,
@@ -259,6 +262,18 @@ def test_a_batch_goes_to_another_group_whole_and_under_its_unique_ids(
     assert [[row.unique_id for row in rows] for rows in results if len(rows) > 1] and all(
         [row.unique_id for row in rows] in found for rows in results
     )
+
+
+def test_a_batch_that_may_go_to_another_group_keeps_its_ordered_group() -> None:
+    options: BatchOptions = {"message_group": "g", "tag": "t", "properties": {"a": "b"}}
+    whole = kept("T", [b"1", b"2"], options, "")
+
+    assert [(one.tag, one.properties) for one in whole] == [
+        ("t", {"a": "b", MESSAGE_GROUP: "g"})
+    ] * 2
+    # The options go with them once more: of the queue and the time of all.
+    choice, _ = shared_outgoing("T", whole, "send_batch", **options)
+    assert choice.key == "g"
 
 
 @pytest.mark.parametrize("how", ["key", "group", "delay", "level", "order"])

@@ -50,7 +50,7 @@ SENDS: list[tuple[dict[str, Any], str]] = [
     ({"keys": 5}, "keys are not texts"),
     ({"keys": [5]}, "key is not a text"),
     ({"queue_id": "1"}, "queue_id is no whole number"),
-    ({"flag": 1.5}, "flag or queue id is not a signed 32-bit number"),
+    ({"flag": 1.5}, "flag is not a signed 32-bit number"),
     ({"delay": 1.5}, "delay is no whole number of milliseconds, nor a timedelta"),
     ({"delay": True}, "delay is no whole number"),
     ({"deliver_at": 1.5}, "deliver_at is no whole number of epoch milliseconds, nor a datetime"),

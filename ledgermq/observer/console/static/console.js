@@ -7,6 +7,10 @@
   const SHORTEST_S = 300;
   const MINUTES = [1, 2, 5, 10, 15, 30, 60].map((minutes) => 60 * minutes);
   const POWERS_OF_TWO = Array.from({ length: 60 }, (_one, power) => 2 ** power);
+  // From a tenth, as numbers are written: a line at each of them is what is written beside it.
+  const ROUND = Array.from({ length: 18 }, (_one, power) => 10 ** (power - 1)).flatMap((ten) =>
+    [1, 2, 5].map((digit) => digit * ten),
+  );
   const root = document.documentElement;
 
   // Theme: the browser's wish, until the reader has another one.
@@ -109,16 +113,17 @@
       cursor: { y: false, points: { size: 6 } },
       scales: {
         x: { time: true, range: [Math.min(times[0], last - SHORTEST_S), last] },
-        y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.12 : 1] },
+        // Room above the highest line, so that its label is whole.
+        y: { range: (_plot, _low, high) => [0, (high || 1) * 1.12] },
       },
       axes: [
         { ...axis, size: 26, incrs: MINUTES, values: (_plot, at) => at.map(clockText) },
         {
           ...axis,
           size: 62,
-          space: 26,
+          space: 20,
           values: (_plot, at) => at.map(write),
-          ...(figure.dataset.unit === "bytes" ? { incrs: POWERS_OF_TWO } : {}),
+          incrs: figure.dataset.unit === "bytes" ? POWERS_OF_TWO : ROUND,
         },
       ],
       series: [
