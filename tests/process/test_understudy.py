@@ -205,6 +205,39 @@ def test_a_folder_is_promoted_when_its_master_is_gone_and_a_node_serves_it(
     assert (again.returncode, "promoted" in again.stderr) == (1, True)
 
 
+def test_a_node_that_waits_for_the_masters_end_takes_its_place(
+    golden: Golden, process: UnderstudyProcess, make_node: Callable[[], Node]
+) -> None:
+    node, port = make_node(), free_port()
+    words = ["-m", "ledgermq.cli.main", "understudy", "promote", "--serve"]
+    words += ["--folder", str(process.folder), "--settings", str(node.config)]
+    words += ["--remoting", f"127.0.0.1:{port}", "--runtime-dir", str(node.runtime)]
+    with small_master(golden("gs1")) as master:
+        process.add(master.address, master.remoting)
+        process.start()
+        wait_level(process, master)
+        node.root = process.folder
+        node.launch(words)
+        wait_until(lambda: "waits until the master" in node.log.read_text(), "it waits")
+        asked = len(master.reports)
+    begin = time.monotonic()
+    node.wait_ready()
+    print(f"ended to ready {time.monotonic() - begin:.2f} s")
+    client = RemotingClient(f"127.0.0.1:{port}")
+    client.close()
+
+    assert (process.has_ended, process.status) == (True, 0)
+    assert f"end: {master.whole}\n" in node.log.read_text()
+    # It is followed by one connection while somebody waits.
+    assert asked == 1
+    assert node.stop() == 0
+    # As systemd does, who starts the same again.
+    node.forget_told()
+    node.launch(words)
+    node.wait_ready()
+    assert node.stop() == 0
+
+
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 @pytest.mark.parametrize("is_full_from_the_first", [True, False])
 def test_a_full_disk_is_waited_for(
