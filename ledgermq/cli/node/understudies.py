@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ledgermq.cli.output import tell, time_text
@@ -64,6 +64,17 @@ _ACKNOWLEDGED = {
     " waits for a slave, with RocketMQ 5 if inSyncReplicas is 2)",
 }
 _LOCKS = {"lock", "ledgermq"}
+_OF_THE_STORE = (
+    "path_root_dir",
+    "log",
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "message_index_enable",
+    "max_hash_slot_num",
+    "max_index_num",
+    "message_delay_level",
+)
+"""Settings of the store by which queues and index are built while it is followed."""
 _LOOK_S = 0.02
 _ASK_S = 0.1
 """Between two connections to a master that is followed no more, and answers."""
@@ -162,14 +173,29 @@ def promote(arguments: argparse.Namespace) -> int:
     translation = with_port(translation, arguments)
     translation = with_address(translation, arguments.broker_ip or "")
     text = write_translation(translation, name=f"the settings of {note.remoting}")
-    settings = read_settings(text, name=str(arguments.settings))
     # A promotion that was killed has written them.
-    if arguments.settings.exists() and arguments.settings.read_text() != text:
-        raise ConfigError(
-            "other settings are there already: move them away, or name another file",
-            file=str(arguments.settings),
-            setting="--settings",
-        )
+    is_written = arguments.settings.exists()
+    settings = read_settings(text, name=str(arguments.settings))
+    if is_written and arguments.settings.read_text() != text:
+        if not arguments.serve:
+            raise ConfigError(
+                "other settings are there already: move them away, or name another file",
+                file=str(arguments.settings),
+                setting="--settings",
+            )
+        # Who begins to serve at once has made them ready before.
+        wanted = replace(settings.store, path_root_dir=root.absolute())
+        settings = load_settings(arguments.settings)
+        for key in _OF_THE_STORE:
+            here, there = getattr(settings.store, key), getattr(wanted, key)
+            if here != there:
+                raise ConfigError(
+                    "the settings do not fit what is followed",
+                    file=str(arguments.settings),
+                    setting=f"store.{key}",
+                    value=here,
+                    expected=there,
+                )
     table = None
     if arguments.serve:
         # Loaded while the master still serves.
@@ -183,7 +209,8 @@ def promote(arguments: argparse.Namespace) -> int:
         promotion = finish_store(root, note, status)
         refuse_strange(root, left_behind=settings.store.leave_behind)
         uses = origin_of(root, left_behind=settings.store.leave_behind).uses
-    write_text(arguments.settings, text)
+    if not is_written:
+        write_text(arguments.settings, text)
     with stopped_store(root):
         mark_promoted(root, note, MachineClock())
     facts: dict[str, object] = {
