@@ -6,9 +6,9 @@ is stopped in order, or killed. Each round copies that directory, lets the page 
 takes it over: ``ledgermq migrate take-over``, then ``serve`` until systemd is told READY. What is
 there then is counted.
 
-Estimate beforehand: after a stop in order the newest three files are read, as RocketMQ reads them,
-3 GiB at some 2 GiB a second, 1.5 s, and 1 s for interpreters and an election; after a kill no more,
-for what its checkpoint calls certain ends in these. Less than 3 s is asked for.
+Estimate beforehand: after a stop in order the newest file is read, here some MiB, and 1.5 s go to
+interpreters and an election; after a kill one file more, 1 GiB at some 2 GiB a second, and what was
+stored since RocketMQ's queues were synced, without its bodies. Less than 3 s is asked for.
 
     python -m bench.take_over [--smoke] [--directory DIR] [--gib N] [--rounds N]
 """

@@ -32,6 +32,7 @@ from ledgermq.model.events import Event
 from ledgermq.model.exit_status import EXIT_BUG, EXIT_CONFIG, EXIT_OUTDATED, EXIT_STORAGE
 from ledgermq.process import child_process
 from ledgermq.process.child_process import Entry, die_with
+from ledgermq.process.library_threads import keep_libraries_to_one_thread
 from ledgermq.process.port_roles import port_roles
 from ledgermq.store.files.disk_space import bytes_on_disk
 
@@ -313,8 +314,6 @@ MODULES = {
 PORT_MODULE = "ledgermq.gateway.port_process"
 """One module for all port processes: its ``run`` is told first which of them to be."""
 
-_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-
 
 class _ProcessModule(Protocol):
     run: Entry
@@ -338,9 +337,7 @@ class ProcessTable:
             ModuleNotFoundError: a distribution that brings one of them is not installed, as
                 ``ledgermq-web``, which a node without ``listen.http`` does not need.
         """
-        for name in _THREAD_VARIABLES:
-            # Read once, when numpy is imported: threads of its library would not survive a fork.
-            os.environ[name] = "1"
+        keep_libraries_to_one_thread()
         entries: dict[Role, Entry] = {}
         # Modules are no garbage: to look for some again and again is an eighth of the imports.
         gc.disable()

@@ -53,19 +53,30 @@ class PromotedFolder(NamedTuple):
     topics_made: tuple[str, ...]
 
 
+def answering(note: UnderstudyNote, status: UnderstudyStatus | None) -> str | None:
+    """Address where somebody answers as the master did, or the last one of several; None without.
+
+    That of the clients is tried first: only a master that is asked there no more is asked where it
+    waits for slaves.
+    """
+    last = status.remoting if status is not None else ""
+    for address in filter(None, (note.remoting, last, note.master)):
+        try:
+            with socket.create_connection(split_address(address), timeout=LOOK_TIMEOUT_S):
+                return address
+        except OSError:
+            continue
+    return None
+
+
 def refuse_living_master(note: UnderstudyNote, status: UnderstudyStatus | None) -> None:
     """Make sure that nobody answers where the master was, or the last one of several.
 
     Raises:
         ConfigError: somebody does; names the address.
     """
-    last = status.remoting if status is not None else ""
-    for address in filter(None, (note.master, note.remoting, last)):
-        try:
-            with socket.create_connection(split_address(address), timeout=LOOK_TIMEOUT_S):
-                pass
-        except OSError:
-            continue
+    address = answering(note, status)
+    if address is not None:
         raise ConfigError(
             "the master still answers: stop it first, or say --fenced where no client can reach it",
             address=address,

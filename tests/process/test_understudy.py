@@ -14,16 +14,19 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ledgermq.cli.main import main
+from ledgermq.conversion.understudy_note import read_note
+from ledgermq.model.config.broker_conf import write_translation
 from ledgermq.model.exit_status import EXIT_CONFIG, EXIT_STORAGE
 from ledgermq.model.names.system_topics import is_system_topic
 from ledgermq.pipeline.source.store_source import StoreSource
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.store.store_view import StoreView
+from ledgermq.understudy.followed_settings import translation_of
 from ledgermq.understudy.understudy_status import UnderstudyStatus, read_status
 from tests.conftest import Golden
 from tests.process.conftest import Node, wait_until
 from tests.process.full_disk import SmallDisk, why_not
-from tests.process.group_nodes import free_port
+from tests.process.group_nodes import Member, add_settings, free_port
 from tests.process.remoting_client import RemotingClient
 from tests.process.understudy_process import UnderstudyProcess, understudy
 from tests.unit.understudy.small_master import SmallMaster, small_master
@@ -203,6 +206,57 @@ def test_a_folder_is_promoted_when_its_master_is_gone_and_a_node_serves_it(
     # What follows is the node's own.
     again = understudy("run", "--folder", process.folder)
     assert (again.returncode, "promoted" in again.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("are_ready", [False, True], ids=["settings of the master", "own settings"])
+def test_a_node_that_waits_for_the_masters_end_takes_its_place(
+    golden: Golden, process: UnderstudyProcess, make_node: Callable[[], Node], are_ready: bool
+) -> None:
+    node, port = make_node(), free_port()
+    words = ["-m", "ledgermq.cli.main", "understudy", "promote", "--serve"]
+    words += ["--folder", str(process.folder), "--settings", str(node.config)]
+    words += ["--remoting", f"127.0.0.1:{port}", "--runtime-dir", str(node.runtime)]
+    with small_master(golden("gs1")) as master:
+        process.add(master.address, master.remoting)
+        process.start()
+        wait_level(process, master)
+        node.root = process.folder
+        if are_ready:
+            note = read_note(process.folder)
+            assert note is not None
+            own = translation_of(note, process.folder)
+            ports = {"remoting": f"127.0.0.1:{port}", "trusted_network": True}
+            unfit = f"max_index_num = {own.settings.store.max_index_num}"
+            text = write_translation(own, name="own")
+            node.config.write_text(text.replace(unfit, "max_index_num = 7"))
+            refused = understudy(*words[3:])
+            node.config.write_text(text)
+            add_settings(
+                Member(node, "n0"), {"listen": {**ports, "runtime_dir": str(node.runtime)}}
+            )
+            before = node.config.read_text()
+        node.launch(words)
+        wait_until(lambda: "waits until the master" in node.log.read_text(), "it waits")
+        asked = len(master.reports)
+    begin = time.monotonic()
+    node.wait_ready()
+    print(f"ended to ready {time.monotonic() - begin:.2f} s")
+    client = RemotingClient(f"127.0.0.1:{port}")
+    client.close()
+
+    if are_ready:
+        assert (refused.returncode, "store.max_index_num" in refused.stderr) == (1, True)
+        assert node.config.read_text() == before
+    assert (process.has_ended, process.status) == (True, 0)
+    assert f"end: {master.whole}\n" in node.log.read_text()
+    # It is followed by one connection while somebody waits.
+    assert asked == 1
+    assert node.stop() == 0
+    # As systemd does, who starts the same again.
+    node.forget_told()
+    node.launch(words)
+    node.wait_ready()
+    assert node.stop() == 0
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())

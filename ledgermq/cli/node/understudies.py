@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
+import signal
+import sys
 import time
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ledgermq.cli.output import tell, time_text
 from ledgermq.cli.store.migration import leaving_behind, with_address, with_port, write_text
 from ledgermq.cli.store.store_upgrade_command import say
 from ledgermq.conversion.understudy_note import UnderstudyNote, read_note, write_note
+from ledgermq.daemon import supervisor
+from ledgermq.daemon.children import ProcessTable, start_order
 from ledgermq.daemon.store_lock import holder_of, make_directory, stopped_store
 from ledgermq.ipc.loop import StopFlag
 from ledgermq.model.config.amounts import size_text
@@ -24,6 +29,7 @@ from ledgermq.model.errors import ConfigError
 from ledgermq.model.units import MIB
 from ledgermq.process.clock import MachineClock
 from ledgermq.process.log_lines import configure
+from ledgermq.process.settings.settings_loading import load_settings
 from ledgermq.store.files.file_names import is_of_others
 from ledgermq.store.origin import Product, UseVerdict, origin_of, refuse_strange
 from ledgermq.understudy.followed_settings import (
@@ -38,7 +44,12 @@ from ledgermq.understudy.master_access import (
     MasterAccess,
     read_access,
 )
-from ledgermq.understudy.promotion import finish_store, mark_promoted, refuse_living_master
+from ledgermq.understudy.promotion import (
+    answering,
+    finish_store,
+    mark_promoted,
+    refuse_living_master,
+)
 from ledgermq.understudy.understudy import Understudy
 from ledgermq.understudy.understudy_metrics import metrics_text
 from ledgermq.understudy.understudy_status import FollowingState, UnderstudyStatus, read_status
@@ -53,6 +64,22 @@ _ACKNOWLEDGED = {
     " waits for a slave, with RocketMQ 5 if inSyncReplicas is 2)",
 }
 _LOCKS = {"lock", "ledgermq"}
+_OF_THE_STORE = (
+    "path_root_dir",
+    "log",
+    "mapped_file_size_commit_log",
+    "mapped_file_size_consume_queue",
+    "message_index_enable",
+    "max_hash_slot_num",
+    "max_index_num",
+    "message_delay_level",
+)
+"""Settings of the store by which queues and index are built while it is followed."""
+_LOOK_S = 0.02
+_ASK_S = 0.1
+"""Between two connections to a master that is followed no more, and answers."""
+_END_S = 60
+"""What is received is synced, and queues and index are."""
 
 
 def add(arguments: argparse.Namespace) -> int:
@@ -134,30 +161,56 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def promote(arguments: argparse.Namespace) -> int:
-    """Make the folder a node's store."""
+    """Make the folder a node's store, and be the node if asked to."""
     root: Path = arguments.folder
-    begin = time.monotonic()
+    note = read_note(root)
+    if arguments.serve and note is not None and note.promoted_at_ms is not None:
+        return _serve(arguments, None)
     note = _following(root)
-    if not arguments.fenced:
+    if not (arguments.fenced or arguments.serve):
         refuse_living_master(note, read_status(root))
     translation = leaving_behind(translation_of(note, root), arguments.leave_behind)
     translation = with_port(translation, arguments)
     translation = with_address(translation, arguments.broker_ip or "")
     text = write_translation(translation, name=f"the settings of {note.remoting}")
-    settings = read_settings(text, name=str(arguments.settings))
     # A promotion that was killed has written them.
-    if arguments.settings.exists() and arguments.settings.read_text() != text:
-        raise ConfigError(
-            "other settings are there already: move them away, or name another file",
-            file=str(arguments.settings),
-            setting="--settings",
-        )
+    is_written = arguments.settings.exists()
+    settings = read_settings(text, name=str(arguments.settings))
+    if is_written and arguments.settings.read_text() != text:
+        if not arguments.serve:
+            raise ConfigError(
+                "other settings are there already: move them away, or name another file",
+                file=str(arguments.settings),
+                setting="--settings",
+            )
+        # Who begins to serve at once has made them ready before.
+        wanted = replace(settings.store, path_root_dir=root.absolute())
+        settings = load_settings(arguments.settings)
+        for key in _OF_THE_STORE:
+            here, there = getattr(settings.store, key), getattr(wanted, key)
+            if here != there:
+                raise ConfigError(
+                    "the settings do not fit what is followed",
+                    file=str(arguments.settings),
+                    setting=f"store.{key}",
+                    value=here,
+                    expected=there,
+                )
+    table = None
+    if arguments.serve:
+        # Loaded while the master still serves.
+        table = ProcessTable.load(start_order(settings))
+        if not arguments.fenced:
+            _wait_for_masters_end(root, note)
+        _end_following(root)
+    begin = time.monotonic()
     with stopped_store(root):
         status = read_status(root)
         promotion = finish_store(root, note, status)
         refuse_strange(root, left_behind=settings.store.leave_behind)
         uses = origin_of(root, left_behind=settings.store.leave_behind).uses
-    write_text(arguments.settings, text)
+    if not is_written:
+        write_text(arguments.settings, text)
     with stopped_store(root):
         mark_promoted(root, note, MachineClock())
     facts: dict[str, object] = {
@@ -172,7 +225,51 @@ def promote(arguments: argparse.Namespace) -> int:
         "seconds": round(time.monotonic() - begin, 2),
     }
     say(arguments, facts)
-    return 0
+    return _serve(arguments, table) if arguments.serve else 0
+
+
+def _wait_for_masters_end(root: Path, note: UnderstudyNote) -> None:
+    """Wait until nobody answers as the master. It is not asked while it is followed: then the
+    process that follows knows.
+    """
+    print("waits until the master has ended", file=sys.stderr, flush=True)
+    while True:
+        status = read_status(root)
+        if status and status.state == FollowingState.FOLLOWING and holder_of(root) is not None:
+            time.sleep(_LOOK_S)
+        elif answering(note, status) is not None:
+            time.sleep(_ASK_S)
+        else:
+            return
+
+
+def _end_following(root: Path) -> None:
+    """End the process that follows, if there is one.
+
+    Raises:
+        ConfigError: it is another account's, or does not end.
+    """
+    holder = holder_of(root)
+    deadline = time.monotonic() + _END_S
+    if holder is not None:
+        try:
+            os.kill(holder, signal.SIGTERM)
+        except ProcessLookupError:
+            return
+        except PermissionError as error:
+            raise ConfigError(
+                "the process that follows is another account's: end it, or be that account",
+                pid=holder,
+            ) from error
+    while holder is not None and holder_of(root) == holder:
+        if time.monotonic() >= deadline:
+            raise ConfigError("the process that follows does not end", pid=holder, waited_s=_END_S)
+        time.sleep(_LOOK_S)
+
+
+def _serve(arguments: argparse.Namespace, table: ProcessTable | None) -> int:
+    sys.stdout.flush()
+    return supervisor.run(load_settings(arguments.settings), arguments.settings, table=table)
 
 
 def _access(arguments: argparse.Namespace) -> MasterAccess:

@@ -1,7 +1,8 @@
 """``ledgermq understudy``: a folder that follows a running RocketMQ master, and takes its place.
 
 ``add`` looks at the master and prepares the folder, ``run`` follows until it is told to stop,
-``show`` reads what ``run`` has told last, and ``promote`` makes the folder a node's store.
+``show`` reads what ``run`` has told last, and ``promote`` makes the folder a node's store, and is
+that node if asked to.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 
 from ledgermq.cli.arguments import LateCommand, takes
+from ledgermq.process.library_threads import keep_libraries_to_one_thread
 
 RATE_DEFAULT_MIB = 128
 
@@ -62,6 +64,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         " Killed at any moment, it is run again. The master must not be started any more.",
     )
     takes(promote, "--settings FILE", "to be written", required=True)
+    takes(
+        promote,
+        "--serve",
+        "be the node then: type it while the master runs; it waits until that has ended, and"
+        " ends run",
+    )
     takes(promote, "--fenced", "the master answers this host, and no client can reach it")
     takes(
         promote,
@@ -80,13 +88,19 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--leave-behind USES",
         "what of RocketMQ 5 may be lost: batch,static, say (store.leave_behind)",
     )
-    promote.set_defaults(func=LateCommand("node.understudies", "promote"), address=[], keys=None)
+    promote.set_defaults(func=_promote, address=[], keys=None)
     for verb in (add, run):
         _add_access(verb)
     for verb in (add, run, show, promote):
         takes(verb, "--folder DIR", "of the understudy", required=True)
     for verb in (add, run, show, promote):
         takes(verb, "--json", "print one JSON object")
+
+
+def _promote(arguments: argparse.Namespace) -> int:
+    # Before any of them is imported: the node that it may become is forked.
+    keep_libraries_to_one_thread()
+    return LateCommand("node.understudies", "promote")(arguments)
 
 
 def _add_access(verb: argparse.ArgumentParser) -> None:

@@ -33,6 +33,8 @@ _ONES = cython.declare(cython.uint, 0xFFFFFFFF)
 _SYS_FLAGS_ALLOWED = cython.declare(cython.uint, 0x733)
 _BORN_V6 = cython.declare(cython.uint, 0x10)
 _STORE_V6 = cython.declare(cython.uint, 0x20)
+# Disks of today write 4,096 bytes or more at once; no disk has smaller sectors than these.
+_SECTOR = cython.declare(cython.Py_ssize_t, 512)
 
 _OK = cython.declare(cython.int, 0)
 _SIZE = cython.declare(cython.int, 1)
@@ -483,6 +485,7 @@ def verify_span(
     items: bytearray,
     crc32: Callable[[memoryview, int], int],
     sums_bodies: cython.bint = False,
+    heads_alone: cython.bint = False,
 ) -> tuple[int, int, int, int, int, int]:
     """Verify records one behind the other until the first that is not one, or ``end``.
 
@@ -496,6 +499,8 @@ def verify_span(
         chain: stored chainCrc of the entry before.
         sums_bodies: compare the CRC of each body, too, where that of its entry says already that
             the bytes are those that the leader wrote: finds a leader that wrote a wrong one.
+        heads_alone: compare no CRC of a body where no entry's CRC covers it: such a one says
+            nothing of the record's other fields, and bodies need not be read.
         items: index items (32 bytes an entry) are appended to it; none without entry headers.
 
     Returns:
@@ -535,7 +540,12 @@ def verify_span(
         start = at + header_size
         is_summed = header_size and (_be32(data, at + 36) or _be32(data, at + 40))
         fault = _message_fault(
-            data, span, start, size - header_size, crc32, sums_bodies or not is_summed
+            data,
+            span,
+            start,
+            size - header_size,
+            crc32,
+            sums_bodies or not (is_summed or heads_alone),
         )
         if fault:
             break
@@ -554,6 +564,87 @@ def verify_span(
     if header_size:
         items += memoryview(found)[: 32 * count]
     return at, count, index, term, chain, fault
+
+
+def walk_records(
+    span: memoryview,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    header_size: cython.Py_ssize_t,
+    tearable_from: cython.Py_ssize_t,
+    certain_ms: cython.longlong,
+) -> tuple[int, int, int]:
+    """Look for a torn one among records that ``verify_span`` has passed.
+
+    Torn is one without a store time, for nobody stores at 1970; or with a sector, or what one has
+    of its topic or properties, that is zeros: names and values are text. Entries with CRCs of their
+    own need none of this.
+
+    Args:
+        span: bytes of one file of the log, from its first one on: sectors begin with it.
+        end: where a record ends.
+        tearable_from: those that begin before it are known to be durable.
+        certain_ms: store time up to which records are, epoch ms.
+
+    Returns:
+        Offset of the first that is torn, -1 when none is; the latest store time, epoch ms, of
+        those before it, 0 without one; and offset of the first of them that is younger than
+        ``certain_ms``, -1 when none is.
+    """
+    octets: cython.const[cython.uchar][::1] = span
+    data: cython.p_uchar = _pointer(octets)
+    size: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    base: cython.Py_ssize_t
+    topic: cython.Py_ssize_t
+    properties: cython.Py_ssize_t
+    flags: cython.uint
+    stored_ms: cython.longlong
+    latest: cython.longlong = 0
+    young: cython.Py_ssize_t = -1
+    while at < end:
+        start = at + header_size
+        size = header_size + _be32(data, start)
+        flags = _be32(data, start + 36)
+        base = start + 56 + (12 if flags & _BORN_V6 else 0)
+        stored_ms = _be64(data, base)
+        if at >= tearable_from and not (
+            header_size and (_be32(data, at + 36) or _be32(data, at + 40))
+        ):
+            base += 28 + (12 if flags & _STORE_V6 else 0)
+            topic = base + 5 + _be32(data, base)
+            if _be32(data, start + 4) == _MESSAGE_MAGIC_V2:
+                topic += 1
+            properties = topic + data[topic - 1]
+            if (
+                stored_ms == 0
+                or _lacks_sector(data, topic, properties)
+                or _lacks_sector(data, properties + 2, at + size)
+            ):
+                return at, latest, young
+        if young < 0 and stored_ms > certain_ms:
+            young = at
+        latest = max(latest, stored_ms)
+        at += size
+    return -1, latest, young
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _lacks_sector(
+    data: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether a part of ``at`` to ``end`` that one sector holds is all zeros."""
+    border: cython.Py_ssize_t
+    while at < end:
+        border = at - at % _SECTOR + _SECTOR
+        border = min(border, end)
+        while at < border and data[at] == 0:
+            at += 1
+        if at == border:
+            return True
+        at = border
+    return False
 
 
 def whole_records(

@@ -46,7 +46,11 @@ def verify_span(
     items: bytearray,
     crc32: Crc32,
     sums_bodies: bool = False,
+    heads_alone: bool = False,
 ) -> tuple[int, int, int, int, int, int]: ...
+def walk_records(
+    span: memoryview, at: int, end: int, header_size: int, tearable_from: int, certain_ms: int
+) -> tuple[int, int, int]: ...
 def whole_records(
     span: memoryview, starts: memoryview, sizes: memoryview, header_size: int, crc32: Crc32
 ) -> int: ...

@@ -170,6 +170,7 @@ from ledgermq.formats.kernels._stamp import (  # noqa: E402
     check_run,
     stamp_run,
     verify_span,
+    walk_records,
     whole_records,
 )
 from ledgermq.formats.kernels._steady import SteadyLine  # noqa: E402
@@ -220,6 +221,7 @@ __all__ = [
     "stamp_run",
     "text_hash",
     "verify_span",
+    "walk_records",
     "whole_records",
     "write_batch",
     "write_record",

@@ -25,14 +25,18 @@ from ledgermq.store.files.file_names import file_name, is_position_name
 class MappedFile:
     """A map of one whole file, until it is closed; nothing of ``view`` may be held longer."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, advice: int = mmap.MADV_NORMAL) -> None:
         """Map it.
+
+        Args:
+            advice: ``madvise`` for all of it.
 
         Raises:
             OSError, ValueError: it cannot be mapped; a ValueError says that it has no bytes yet.
         """
         with path.open("rb") as file:
             self.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.map.madvise(advice)
         self.view = memoryview(self.map)
 
     def close(self) -> None:

@@ -33,6 +33,10 @@ FILE_SIZE = 4_096
 
 _SAFETY_MS = 3_000
 
+_SYNC_INTERVAL_MS = 20_000
+"""Twice what RocketMQ lets pass between two syncs of all of the log
+(``flushCommitLogThoroughInterval``)."""
+
 
 class StoreCheckpoint(NamedTuple):
     """Store times of the last messages on disk, epoch ms; 0 when there is none.
@@ -121,9 +125,13 @@ def with_positions_of(path: Path, content: bytes) -> bytes:
 def certain_before_ms(root: Path) -> int | None:
     """Store time up to which a broker that crashed had synced its log; None after a clean stop.
 
+    A master notes what it has synced. A slave, and a broker of a DLedger group, note what is in the
+    queues, and may sync it later.
+
     Raises:
         StorageError: the checkpoint of the store in ``root`` is there and cannot be read.
     """
     if not (root / "abort").exists():
         return None
-    return read_checkpoint(root / "checkpoint").recovery_timestamp
+    checkpoint = read_checkpoint(root / "checkpoint")
+    return max(0, checkpoint.recovery_timestamp - _SYNC_INTERVAL_MS)

@@ -6,6 +6,8 @@ a disk has turned: a wrong queue offset would be in the log for ever.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ledgermq.formats.dledger_entry import (
     EntryHeader,
     check_entry,
@@ -18,6 +20,9 @@ from ledgermq.model.errors import CorruptLogError
 from ledgermq.model.ids import Index, Position
 from ledgermq.store.files.file_names import file_name
 
+_WINDOW = 32 << 20
+"""Bytes that are compared between two signs of life."""
+
 
 def check_span(
     view: memoryview,
@@ -28,6 +33,8 @@ def check_span(
     base: int,
     first: Index | None = None,
     chain: int | None = None,
+    heads_alone: bool = False,
+    looked: Callable[[int, int], None] = lambda records, size: None,
 ) -> None:
     """Compare the records from ``at`` to ``end``, where records begin or a file ends.
 
@@ -41,6 +48,10 @@ def check_span(
         base: position of the view's first byte.
         first: index that the first entry must have, when that is known.
         chain: chainCrc of the entry before ``first``; None when that is not known.
+        heads_alone: leave bodies alone that no entry's checksum covers: it would say nothing of a
+            record's other fields.
+        looked: called again and again with how many records it has looked at since, and their
+            bytes.
 
     Raises:
         CorruptLogError: a record is not whole; names file, position and field.
@@ -57,11 +68,32 @@ def check_span(
             at += header.size
         else:
             index, before = header.index, chain
-    reached, _, _, _, _, fault = verify_span(
-        view, at, end, header_size, base + at, index, term, before, bytearray(), crc32
-    )
-    if reached != end and fault != RecordFault.BLANK:
-        raise _corrupt(base + reached, base, RecordFault(fault).field)
+    window = _WINDOW
+    while at < end:
+        limit = min(end, at + window)
+        reached, count, index, term, before, fault = verify_span(
+            view,
+            at,
+            limit,
+            header_size,
+            base + at,
+            index,
+            term,
+            before,
+            bytearray(),
+            crc32,
+            heads_alone=heads_alone,
+        )
+        if fault == RecordFault.BLANK:
+            return
+        if reached == at:
+            if limit == end:
+                raise _corrupt(base + at, base, RecordFault(fault).field)
+            # A record that is larger; or none, which is found at the end.
+            window *= 2
+            continue
+        looked(count, reached - at)
+        at = reached
 
 
 def check_one(view: memoryview, at: int, *, base: int) -> EntryHeader:

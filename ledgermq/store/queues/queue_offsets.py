@@ -133,6 +133,15 @@ class QueueOffsets:
                 topic = bytes(span[topic_at : topic_at + span[topic_at - 1]])
                 self._note((topic, int(queues[group])), int(last[group]) + 1)
 
+    @property
+    def noted(self) -> dict[Queue, int]:
+        """Copy of what ``note_span`` has found: where queues end."""
+        return dict(self._noted)
+
+    def note(self, noted: Mapping[Queue, int]) -> None:
+        """Take what another table has ``noted`` in the same part of the log."""
+        self._noted.update(noted)
+
     def _note(self, queue: Queue, end: int) -> None:
         self._noted[queue] = max(end, self._noted.get(queue, 0))
 

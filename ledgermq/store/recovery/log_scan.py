@@ -2,32 +2,25 @@
 
 RocketMQ compares magic numbers, sizes and the CRC of the body. A disk writes sectors: of a record
 that was not synced yet, the sectors with its head and its body may be there, and those with the end
-of its topic or its properties may be what they were before, zeros. Sizes and body are right then;
-topic or properties are zeros from one border of a sector to the next one, or to the record's end.
-
-No client's property fills a part like that: names and values are text. So such a record is torn
-where it may be torn at all, behind the end that is known to be durable. Records with CRCs over all
-their bytes (``formats/dledger_entry.py``) need none of this.
+of its topic or its properties may be what they were before, zeros. Sizes and body are right then,
+and the kernel's ``walk_records`` finds it, where a record may be torn at all: behind the end that
+is known to be durable.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import mmap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
 
-import numpy as np
-
-from ledgermq.formats.arrays import ENTRY_ITEM
-from ledgermq.formats.dledger_entry import BODY_SIZE_AT, CHAIN_CRC_AT, HEADER_SIZE
 from ledgermq.formats.dledger_entry import HEADER_SIZE as ENTRY_HEADER_SIZE
 from ledgermq.formats.dledger_index import ITEM_SIZE as INDEX_ITEM_SIZE
 from ledgermq.formats.kernels.crc32 import crc32
-from ledgermq.formats.kernels.kernel import verify_span
-from ledgermq.formats.records.message import TIMESTAMP, WORD, store_fields_at, topic_place
+from ledgermq.formats.kernels.kernel import verify_span, walk_records
+from ledgermq.formats.records.message import TIMESTAMP, store_fields_at
 from ledgermq.formats.records.record_fault import RecordFault
 from ledgermq.formats.store_markers import BLANK
 from ledgermq.model.errors import CorruptLogError, StorageError
@@ -40,109 +33,14 @@ from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
 from ledgermq.store.recovery.log_damage import LogDamage
 
-SECTOR_SIZE = 512
-"""Disks of today write 4,096 bytes or more at once; no disk has smaller sectors than these."""
-
-_ZEROS = bytes(SECTOR_SIZE)
-_BEHIND_HOST = 4 + 8
-"""Bytes between the broker's host and the body's size: reconsumptions, prepared offset."""
-
-
-class RecordWalk(NamedTuple):
-    """What was found among records that are whole by RocketMQ's checks.
-
-    Attributes:
-        torn_at: offset of the first message record that is torn; None when none is.
-        latest: largest store timestamp of those before it, epoch ms; 0 when there is none.
-    """
-
-    torn_at: int | None
-    latest: int
-
-
-def plain_records(view: memoryview, at: int, end: int) -> Iterator[tuple[int, int]]:
-    """The records of a plain CommitLog from ``at`` to ``end``: where each begins and ends."""
-    while at < end:
-        size = WORD.unpack_from(view, at)[0]
-        yield at, at + size
-        at += size
-
-
-def unprotected_records(
-    view: memoryview, items: bytes | bytearray, base: int
-) -> Iterator[tuple[int, int]]:
-    """The records of the entries that have no CRCs of their own: where each begins and ends.
-
-    Args:
-        view: bytes of one file of the log.
-        items: index items of entries in it.
-        base: position of the file's first byte.
-    """
-    entries = np.frombuffer(items, ENTRY_ITEM)
-    at = entries["position"].astype(np.int64) - base
-    octets = np.frombuffer(view, np.uint8)
-    sums = octets[at[:, None] + np.arange(CHAIN_CRC_AT, BODY_SIZE_AT)]
-    for row in np.flatnonzero(~sums.any(axis=1)).tolist():
-        begin = int(at[row])
-        yield begin + HEADER_SIZE, begin + int(entries["size"][row])
-
-
-def walk_records(
-    view: memoryview, records: Iterable[tuple[int, int]], tearable_from: int
-) -> RecordWalk:
-    """Look at ``records``, which ``kernel.verify_span`` has passed.
-
-    Args:
-        view: bytes of one file of the log, from its first one on: sectors begin with it.
-        records: where each begins and ends in it.
-        tearable_from: those before it are known to be durable.
-    """
-    latest = 0
-    for at, end in records:
-        if at >= tearable_from and is_torn(view, at, end):
-            return RecordWalk(at, latest)
-        stored_at = at + store_fields_at(view[at:end])[0]
-        latest = max(latest, TIMESTAMP.unpack_from(view, stored_at)[0])
-    return RecordWalk(None, latest)
-
-
-def is_torn(view: memoryview, at: int, end: int) -> bool:
-    """Whether the message record at ``at``, which ends at ``end``, lacks a sector's worth.
-
-    Args:
-        view: bytes of one file of the log, from its first one on.
-    """
-    stored_at, behind_host = store_fields_at(view[at:end])
-    if not TIMESTAMP.unpack_from(view, at + stored_at)[0]:
-        # Nobody stores at 1970: the sector that should have it is not there.
-        return True
-    body_at = at + behind_host + _BEHIND_HOST
-    size_at = body_at + 4 + WORD.unpack_from(view, body_at)[0]
-    topic_at, topic_size = topic_place(view, at, size_at)
-    properties_at = topic_at + topic_size + 2
-    if _lacks_sector(view, topic_at, properties_at - 2):
-        return True
-    return _lacks_sector(view, properties_at, end)
-
-
-def _lacks_sector(view: memoryview, at: int, end: int) -> bool:
-    """Whether a part of ``at`` to ``end`` that one sector holds is all zeros."""
-    while at < end:
-        border = min(end, at - at % SECTOR_SIZE + SECTOR_SIZE)
-        if view[at:border] == _ZEROS[: border - at]:
-            return True
-        at = border
-    return False
-
-
 logger = logging.getLogger(__name__)
 
 _ENTRY = Struct(">iIqqqiIII")
 _ITEM_FULL = Struct(">iqIqq")
 
 FILES_SCANNED = 3
-"""Last files of the log that are scanned where there is no checkpoint: three, as in the
-reference."""
+"""Last files of the log that are scanned where a checkpoint is not believed, or a damage is
+marked."""
 
 LOOK_BACK = 8 << 20
 """Bytes before its checkpoint that a start verifies: a tenth of a second on a slow disk."""
@@ -206,7 +104,8 @@ class LogScan:
     Attributes:
         first_index: of the first entry in ``items``.
         fault: of the record at its end.
-        latest: largest store timestamp among the records without CRCs of their own, epoch ms.
+        latest: largest store timestamp, epoch ms; 0 without a record.
+        young_at: where the first record begins that is younger than what is certain; None without.
         blank_at: where the blank begins that the scan ends with; None when it ends otherwise.
     """
 
@@ -216,6 +115,7 @@ class LogScan:
     items: bytearray
     fault: RecordFault
     latest: int = 0
+    young_at: Position | None = None
     blank_at: Position | None = None
 
 
@@ -251,9 +151,11 @@ def begin_scan(
 ) -> tuple[LogScan, bool]:
     """Where the scan begins, and whether that is by our checkpoint.
 
-    A little before the checkpoint, if that fits the files; else by the reference's rule. A known
-    damage is looked at again, from the file before it. At the log's first record when DLedger's
-    index does not reach back to it: all is built again.
+    A little before the checkpoint, if that fits the files. Where there is none, with the newest
+    file that has a record: who has begun one had filled the one before, and what was stopped in
+    order has synced both; after a crash that file's first record has to be certain, as in the
+    reference. A known damage is looked at again, from the file before it. At the log's first record
+    when DLedger's index does not reach back to it: all is built again.
 
     Args:
         first: where the log's first record begins.
@@ -263,7 +165,8 @@ def begin_scan(
     if not files.starts:
         end = LogEnd(Position(0), Index(-1 if entries else 0), Term(0), 0)
         return LogScan(end, 0, 0, bytearray(), RecordFault.END), False
-    newest = max(0, len(files.starts) - FILES_SCANNED)
+    is_foreign = checkpoint is None and known is None
+    newest = max(0, len(files.starts) - (1 if is_foreign else FILES_SCANNED))
     if index_files is not None and not _reaches_back(index_files, files, first):
         logger.warning("index of the log does not reach back to its first entry: built again")
         newest = 0
@@ -454,12 +357,14 @@ def scan_log(
     entries: bool,
     tearable_from: int,
     progress: Callable[[int, int], None],
+    certain_before_ms: int = 0,
 ) -> LogScan:
     """Verify from the scan's beginning until the first record that is not one.
 
     Args:
         tearable_from: from this position on, where a record begins, one may be torn so that its own
             checks do not see it.
+        certain_before_ms: store time up to which records are known to be durable.
     """
     header_size = ENTRY_HEADER_SIZE if entries else 0
     total = files.end - scan.end.position
@@ -467,20 +372,23 @@ def scan_log(
     while scan.end.position < files.end:
         start = scan.end.position - scan.end.position % files.file_size
         start = max(start, files.starts[0])
-        with MappedFile(files.path(start)) as view:
+        with MappedFile(files.path(start), advice=mmap.MADV_SEQUENTIAL) as view:
             at = scan.end.position - start
             end, count, items, fault = _verify(
                 view, at, len(view), scan.end, header_size=header_size
             )
-            records = (
-                unprotected_records(view, items, start)
-                if entries
-                else plain_records(view, at, end.position - start)
+            torn_at, latest, young_at = walk_records(
+                view,
+                at,
+                end.position - start,
+                header_size,
+                tearable_from - start,
+                certain_before_ms,
             )
-            walk = walk_records(view, records, tearable_from - start)
-            scan.latest = max(scan.latest, walk.latest)
-            if walk.torn_at is not None:
-                torn_at = walk.torn_at - header_size
+            scan.latest = max(scan.latest, latest)
+            if scan.young_at is None and young_at >= 0:
+                scan.young_at = Position(start + young_at)
+            if torn_at >= 0:
                 end, count, items, _ = _verify(view, at, torn_at, scan.end, header_size=header_size)
                 fault = RecordFault.PROPERTIES
             remaining = start + files.file_size - end.position

@@ -46,6 +46,7 @@ from ledgermq.store.log.log_writer import LogEnd
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
 from ledgermq.store.recovery.log_damage import LogDamage
 from ledgermq.store.recovery.log_scan import (
+    FILES_SCANNED,
     LogFiles,
     LogScan,
     begin_scan,
@@ -74,6 +75,7 @@ class RecoveredLog:
     """What recovery found, and the files, open for appending at the end.
 
     Attributes:
+        begin: where the scan began: all from there to ``end`` is what was written.
         believed: the scan began at the checkpoint; false also where there was none.
         damage: set when the verdict is ``DAMAGED``.
     """
@@ -82,6 +84,7 @@ class RecoveredLog:
     first: Position
     data: AppendFiles
     index: AppendFiles | None
+    begin: Position
     records_scanned: int
     bytes_dropped: int
     verdict: Verdict = Verdict.WHOLE
@@ -164,7 +167,7 @@ def recover_log(
     the log takes it for durable, and may never have a reason to sync the files before the last one.
     Nor would a sync do it when one before had failed: then the page cache calls it clean. So what
     is behind the checkpoint is written once more before it is synced; without a checkpoint, and
-    after a crash, all that was scanned.
+    after a crash, what is younger than ``certain_before_ms``.
 
     Args:
         index_directory: DLedger's ``index/``; None with a plain CommitLog.
@@ -202,7 +205,14 @@ def recover_log(
     if files.starts:
         checked_from = checkpoint.end.position if believed and checkpoint else begin
         entries = index_files is not None
-        scan = scan_log(files, scan, entries=entries, tearable_from=checked_from, progress=progress)
+        scan = scan_log(
+            files,
+            scan,
+            entries=entries,
+            tearable_from=checked_from,
+            progress=progress,
+            certain_before_ms=certain_before_ms or 0,
+        )
     dropped = _dropped(files, scan.end.position)
     end = _end_of(scan, entries=index_files is not None)
     data = AppendFiles(data_directory, file_size=files.file_size, position=end.position)
@@ -226,18 +236,32 @@ def recover_log(
     if believed and checkpoint is not None:
         unsure, unsure_item = checkpoint.end.position, checkpoint.end.index_ + 1
     elif certain_before_ms is not None:
-        unsure, unsure_item = begin, first_item
+        unsure_item = first_item
+        if scan.young_at is not None:
+            unsure = scan.young_at
     index = None
     if index_files is not None:
         index = _mended_index(index_files, scan)
         items = [number * INDEX_ITEM_SIZE for number in (unsure_item, end.index_ + 1, first_item)]
         _make_durable(index_directory, index.file_size, *items)
-    _make_durable(data_directory, files.file_size, unsure, end.position, begin)
+    # A broker that was stopped in order has synced all; asked again, that costs nothing.
+    synced = min([begin, *files.starts[-FILES_SCANNED:]])
+    _make_durable(data_directory, files.file_size, unsure, end.position, synced)
     if not files.starts:
         first = end.position
     torn = Verdict.TORN_TAIL if dropped else Verdict.WHOLE
-    verdict = torn if damage is None else Verdict.DAMAGED
-    return RecoveredLog(end, first, data, index, scan.records, dropped, verdict, believed, damage)
+    return RecoveredLog(
+        end=end,
+        first=first,
+        data=data,
+        index=index,
+        begin=begin,
+        records_scanned=scan.records,
+        bytes_dropped=dropped,
+        verdict=torn if damage is None else Verdict.DAMAGED,
+        believed=believed,
+        damage=damage,
+    )
 
 
 def _end_of(scan: LogScan, *, entries: bool) -> LogEnd:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import mmap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ledgermq.formats.dledger_index import FILE_SIZE as INDEX_FILE_SIZE
@@ -20,11 +20,12 @@ from ledgermq.process.store_kind import check_kind
 from ledgermq.store.files.disk_sync import make_directories
 from ledgermq.store.files.file_names import own_names, tell_foreign
 from ledgermq.store.files.kept_aside import FOLDER, keep_aside, settle_last_file
+from ledgermq.store.files.mapped_files import MappedFile
 from ledgermq.store.files.small_file import read_file
 from ledgermq.store.files.store_checkpoint import certain_before_ms
 from ledgermq.store.files.store_paths import StorePaths
 from ledgermq.store.log.entry_files import EntryFiles
-from ledgermq.store.log.log_writer import LogWriter
+from ledgermq.store.log.log_writer import LogEnd, LogWriter
 from ledgermq.store.log.verified_span import check_span
 from ledgermq.store.queues.batch_topics import batch_topics
 from ledgermq.store.queues.queue_ends import Queue, ends_path, read_queue_ends
@@ -43,15 +44,24 @@ from ledgermq.store.recovery.recovery import (
 
 logger = logging.getLogger(__name__)
 
+_LARGE = 256 * 1024
+"""Bytes of a message from which on only its ends are read where bodies are not looked at."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """The log, open at its end, and what recovery found."""
+    """The log, open at its end, and what recovery found.
+
+    Attributes:
+        noted: queue offsets behind a part of the log, by that part and the log's end then. A start
+            asks for the same several times.
+    """
 
     writer: LogWriter
     recovered: RecoveredLog
     paths: StorePaths
     store_host: bytes
+    noted: dict[tuple[Position, Position, LogEnd], dict[Queue, int]] = field(default_factory=dict)
 
 
 def open_log(settings: Settings, *, is_in_use: bool, sign_of_life: Callable[[], None]) -> OpenLog:
@@ -171,8 +181,10 @@ def open_queue_offsets(
         sign_of_life: called again and again while much of the log is read.
 
     Raises:
-        CorruptLogError: a record between the two is not whole; names its position.
+        CorruptLogError: a record between the two is not whole, but for its body, which who
+            dispatches it compares; names its position.
     """
+    part = (begin, end, log.writer.end)
     offsets = QueueOffsets(
         log.paths.consume_queues,
         file_size=_queue_file_size(settings),
@@ -180,6 +192,9 @@ def open_queue_offsets(
         ends=known_ends(log.paths.root),
         batch_topics=batch_topics(log.paths.root),
     )
+    if part in log.noted:
+        offsets.note(log.noted[part])
+        return offsets
     data = load_files(log.paths.data, file_size=log.recovered.data.file_size, default_size=0)
     if log.paths.old is not None and begin < log.recovered.first:
         # Dispatch stands in the part of the log that the store was taken over with.
@@ -187,6 +202,8 @@ def open_queue_offsets(
         _note(offsets, old, (begin, log.recovered.first), 0, sign_of_life)
     begin = max(begin, log.recovered.first)
     _note(offsets, data, (begin, end), log.writer.header_size, sign_of_life)
+    log.noted.clear()
+    log.noted[part] = offsets.noted
     return offsets
 
 
@@ -213,11 +230,27 @@ def _note(
         high = min(start + files.file_size, part[1])
         if low >= high:
             continue
-        sign_of_life()
-        with files.path(start).open("rb") as file:
-            map_ = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        with map_, memoryview(map_) as view, view[low - start : high - start] as span:
-            check_span(view, low - start, high - start, header_size=header_size, base=start)
+        at, behind = low - start, high - start
+        file = MappedFile(files.path(start))
+
+        def looked(
+            records: int, size: int, advise: Callable[[int], None] = file.map.madvise
+        ) -> None:
+            sign_of_life()
+            # What is read ahead of a large message is its body.
+            advise(mmap.MADV_RANDOM if size > _LARGE * records else mmap.MADV_NORMAL)
+
+        with file as view, view[at:behind] as span:
+            sign_of_life()
+            check_span(
+                view,
+                at,
+                behind,
+                header_size=header_size,
+                base=start,
+                heads_alone=True,
+                looked=looked,
+            )
             sign_of_life()
             offsets.note_span(span, base=low, header_size=header_size, sign_of_life=sign_of_life)
 

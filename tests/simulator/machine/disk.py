@@ -21,9 +21,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from ledgermq.store.recovery.log_scan import SECTOR_SIZE
-
 PAGE_SIZE = 4_096
+SECTOR_SIZE = 512
 
 
 class Flip(NamedTuple):

@@ -201,6 +201,53 @@ def test_a_wrong_sum_of_a_body_in_an_entry_with_sums_is_found_when_asked_for() -
         assert verify(kernel, sums_bodies=True) is RecordFault.BODY_CRC
 
 
+def test_bodies_that_only_their_own_sum_covers_are_left_alone_when_asked_for(
+    kernel: ModuleType,
+) -> None:
+    payload, sizes = frame_of([record(bytes(500), number=number) for number in range(2)])
+    content, _, _ = stamp(kernel, payload, sizes)
+
+    def verified(content: bytearray, *, heads_alone: bool) -> int:
+        span = (memoryview(content), 0, len(content), 48, 7_000, 40, 3, 5, bytearray(), crc32)
+        return int(kernel.verify_span(*span, heads_alone=heads_alone)[1])
+
+    for has_sums in (True, False):
+        changed = bytearray(content)
+        if not has_sums:
+            for start in (0, sizes[0]):
+                changed[start + 36 : start + 44] = bytes(8)
+        body_at = sizes[0] + HEADER_SIZE + 88
+        changed[body_at] ^= 1
+        assert verified(changed, heads_alone=False) == 1
+        assert verified(changed, heads_alone=True) == (1 if has_sums else 2)
+        # The offset in the log.
+        changed[sizes[0] + HEADER_SIZE + 35] ^= 1
+        assert verified(changed, heads_alone=True) == 1
+
+
+def test_a_walk_tells_the_latest_store_time_and_the_first_that_is_not_certain(
+    kernel: ModuleType,
+) -> None:
+    payload, sizes = frame_of([record(b"body", number=number) for number in range(4)])
+    content, _, _ = stamp(kernel, payload, sizes)
+    size, stored_at = sizes[0], HEADER_SIZE + 56
+    for number, stored_ms in enumerate((5, 9, 7, 0)):
+        struct.pack_into(">q", content, number * size + stored_at, stored_ms)
+
+    def walked(header_size: int, tearable_from: int, certain_ms: int) -> tuple[int, int, int]:
+        span = (memoryview(content), 0, len(content), header_size)
+        found: tuple[int, int, int] = kernel.walk_records(*span, tearable_from, certain_ms)
+        return found
+
+    # Entries with sums need no look at their sectors.
+    assert walked(HEADER_SIZE, 0, 5) == (-1, 9, size)
+    for start in range(0, len(content), size):
+        content[start + 36 : start + 44] = bytes(8)
+    assert walked(HEADER_SIZE, 0, 5) == (3 * size, 9, size)
+    assert walked(HEADER_SIZE, 3 * size + 1, 4) == (-1, 9, 0)
+    assert walked(HEADER_SIZE, 0, 9) == (3 * size, 9, -1)
+
+
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("body", [b"first", b"longer than what the kernel sums itself" * 20])
 def test_every_changed_byte_of_a_stamped_entry_ends_the_verified_span(body: bytes) -> None:

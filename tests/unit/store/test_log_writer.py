@@ -37,13 +37,16 @@ class Log:
         )
         self.next_offset = 0
 
-    def recover(self, checkpoint: LogCheckpoint | None = None) -> RecoveredLog:
+    def recover(
+        self, checkpoint: LogCheckpoint | None = None, *, certain_before_ms: int | None = None
+    ) -> RecoveredLog:
         return recover_log(
             self.root / "data",
             self.root / "index" if self.entries else None,
             file_size=FILE_SIZE,
             checkpoint=checkpoint,
             progress=lambda _done, _total: None,
+            certain_before_ms=certain_before_ms,
         )
 
     def put(self, bodies: list[bytes], *, term: int = 1) -> list[Span]:
@@ -171,7 +174,7 @@ def test_a_batch_that_crosses_a_files_end_has_a_span_in_each_file(log: Log) -> N
     assert spans[1].physical_offset == FILE_SIZE + log.header_size
     assert spans[1].queue_offset == spans[0].records
     assert len(log.files()) == 2
-    assert (found.end, found.records_scanned) == (log.writer.end, 100)
+    assert (found.end, found.records_scanned) == (log.writer.end, spans[1].records)
 
 
 def test_a_log_that_ends_where_its_file_does_asks_for_no_more_blocks_than_it_needs(
@@ -327,7 +330,7 @@ def test_more_than_a_file_is_never_dropped(tmp_path: Path) -> None:
     with log.files()[2].open("r+b") as file:
         file.write(b"\0\0\0\0")
     with pytest.raises(CorruptLogError, match="damaged before its durable end"):
-        log.recover()
+        log.recover(certain_before_ms=0)
 
 
 class SyncedPaths:

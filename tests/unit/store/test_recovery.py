@@ -73,6 +73,7 @@ def recover(
     damages: list[LogDamage] | None = None,
     known: LogDamage | None = None,
     foreign: ForeignEnd | None = None,
+    certain_before_ms: int | None = None,
 ) -> RecoveredLog:
     """Damage is noted in ``damages``; without such a list it is refused."""
     options: dict[str, Callable[[LogDamage], None]] = {}
@@ -88,6 +89,7 @@ def recover(
         progress=lambda _done, _total: None,
         known=known,
         foreign=foreign,
+        certain_before_ms=certain_before_ms,
         **options,
     )
 
@@ -231,7 +233,7 @@ def test_more_than_a_file_behind_it_is_damage_without_any_checkpoint(
     change(log, log.starts[number], zeroed_head)
     damages: list[LogDamage] = []
 
-    found = recover(log.root, entries=log.entries, damages=damages)
+    found = recover(log.root, entries=log.entries, damages=damages, certain_before_ms=0)
 
     assert found.verdict is Verdict.DAMAGED
     assert not found.believed
@@ -362,12 +364,13 @@ def test_a_plain_log_of_rocketmq_lacks_what_is_older_than_its_checkpoint_says(
     log = copies()
     if log.entries:
         pytest.skip("not a plain log")
-    change(log, log.starts[36], zeroed)
+    last = len(log.starts) - 1
+    change(log, log.starts[last], zeroed)
 
     with pytest.raises(CorruptLogError, match="durable end"):
-        recover(log.root, entries=False, foreign=ForeignEnd(Index(-1), STORED_AT + 36))
-    found = recover(log.root, entries=False, foreign=ForeignEnd(Index(-1), STORED_AT + 35))
-    assert found.end.position == log.starts[36]
+        recover(log.root, entries=False, foreign=ForeignEnd(Index(-1), STORED_AT + last))
+    found = recover(log.root, entries=False, foreign=ForeignEnd(Index(-1), STORED_AT + last - 1))
+    assert found.end.position == log.starts[last]
 
 
 def test_each_start_verifies_the_last_entry_before_the_checkpoint(

@@ -14,7 +14,6 @@ from ledgermq.store.files.append_files import AppendFiles
 from ledgermq.store.files.file_names import file_name
 from ledgermq.store.files.kept_aside import settle_last_file
 from ledgermq.store.log.entry_files import EntryFiles
-from ledgermq.store.recovery import log_scan
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
 from ledgermq.store.recovery.recovery import RecoveredLog, recover_log
 from tests.unit.store.test_log_writer import FILE_SIZE, Log
@@ -110,15 +109,33 @@ def test_an_earlier_file_of_a_wrong_size_refuses_the_start(log: Log) -> None:
     assert (caught.value.details["size"], caught.value.details["expected"]) == (5_000, FILE_SIZE)
 
 
-def test_after_a_clean_stop_the_last_three_files_are_scanned(log: Log) -> None:
+@pytest.mark.parametrize("is_ahead", [False, True], ids=["", "one that is empty"])
+def test_after_a_clean_stop_the_newest_file_with_a_record_is_scanned(
+    log: Log, is_ahead: bool
+) -> None:
     fill(log, files=5)
-    begin = log.files()[2]
+    end, newest = log.writer.end, int(log.files()[-1].name)
+    if is_ahead:
+        log.files()[-1].write_bytes(bytes(FILE_SIZE))
+        newest -= FILE_SIZE
 
-    scanned = again(log).records_scanned
+    found = again(log)
 
-    per_file = FILE_SIZE // (1_000 + 200)
-    assert scanned <= 3 * per_file + 3
-    assert scanned > 2 * per_file - 20, begin
+    # An entry with which a file begins is looked at before the others.
+    assert newest <= found.begin < newest + 2_000
+    assert is_ahead or found.end == end
+
+
+def test_what_a_clean_stop_has_left_damaged_before_its_newest_file_is_left_to_readers(
+    log: Log,
+) -> None:
+    fill(log, files=5)
+    with log.files()[3].open("r+b") as file:
+        file.write(b"\0\0\0\0")
+
+    assert again(log).end == log.writer.end
+    with pytest.raises(CorruptLogError, match="damaged before its durable end"):
+        again(log, certain_before_ms=0)
 
 
 @pytest.mark.parametrize(("certain", "everything"), [(STORE_TIME - 1, True), (STORE_TIME, False)])
@@ -143,7 +160,7 @@ def test_what_is_scanned_after_a_crash_is_written_again_before_it_is_synced(
     paths = [sorted(folder.iterdir()) for folder in folders]
     for path in [path for folder in paths for path in folder]:
         os.utime(path, (1, 1))
-    begin = {None: 5, 0: 0, STORE_TIME: 2}[certain]
+    begin = 0 if certain == 0 else 5
 
     again(log, certain_before_ms=certain)
 
@@ -216,4 +233,3 @@ def test_records_behind_a_torn_one_are_cut_and_zeroed(log: Log) -> None:
     assert found.end.position == int(last.name) + size
     assert last.read_bytes()[size:].count(0) == FILE_SIZE - size
     assert found.bytes_dropped > 0
-    assert log_scan.FILES_SCANNED == 3

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from ledgermq.formats.kernels.crc32 import crc32
-from ledgermq.formats.kernels.kernel import verify_span
+from ledgermq.formats.kernels.kernel import verify_span, walk_records
 from ledgermq.formats.records.message import Message, encode_message
 from ledgermq.formats.records.properties import encode_properties
 from ledgermq.model.ids import QueueOffset, Term
 from ledgermq.store.log.log_writer import LogWriter, StampedRun
 from ledgermq.store.recovery.log_checkpoint import LogCheckpoint
-from ledgermq.store.recovery.log_scan import SECTOR_SIZE, is_torn
 from ledgermq.store.recovery.recovery import Verdict, recover_log
 from tests.plain_codecs import as_version_2
+from tests.simulator.machine.disk import SECTOR_SIZE
 from tests.unit.store.records import frame_of
 
 FILE_SIZE = 8_192
@@ -36,6 +36,11 @@ def message(*, body: bytes, properties: dict[str, str]) -> bytes:
     )
 
 
+def is_torn(record: bytes | bytearray, begin: int = 0) -> bool:
+    """Whether the only record of a log's file, which begins there, is torn."""
+    return walk_records(memoryview(record), begin, len(record), 0, 0, 0)[0] == begin
+
+
 LONG = {"UNIQ_KEY": "A" * 32, "KEYS": "k" * 900}
 
 
@@ -53,42 +58,42 @@ def test_a_record_without_one_of_its_last_sectors_is_torn_and_a_whole_one_is_not
             continue
         copy = bytearray(whole)
         copy[sector : sector + SECTOR_SIZE] = bytes(len(copy[sector : sector + SECTOR_SIZE]))
-        torn.append(is_torn(memoryview(copy), begin, end))
+        torn.append(is_torn(copy, begin))
 
     assert torn and all(torn)
-    assert not is_torn(memoryview(whole), begin, end)
+    assert not is_torn(whole, begin)
 
 
 def test_a_record_of_version_2_is_torn_where_its_topic_or_its_properties_are_not_there() -> None:
     record = message(body=b"b" * 64, properties=LONG)
     whole = as_version_2(record, topic=b"t" * 200)
 
-    assert not is_torn(memoryview(whole), 0, len(whole))
+    assert not is_torn(whole)
     for begin, end in ((len(whole) - 600, len(whole)), (154, 354)):
         torn = bytearray(bytes(SECTOR_SIZE - begin % SECTOR_SIZE) + whole)
         at = SECTOR_SIZE - begin % SECTOR_SIZE
         torn[at + begin : at + end] = bytes(end - begin)
 
-        assert is_torn(memoryview(torn), at, len(torn))
+        assert is_torn(torn, at)
 
 
 def test_a_record_without_properties_is_whole() -> None:
     record = message(body=b"b", properties={})
 
-    assert not is_torn(memoryview(record), 0, len(record))
+    assert not is_torn(record)
 
 
 def test_a_body_of_zeros_is_no_lost_sector() -> None:
     record = message(body=bytes(2_000), properties={"UNIQ_KEY": "A" * 32})
 
-    assert not is_torn(memoryview(record), 0, len(record))
+    assert not is_torn(record)
 
 
 def test_a_record_whose_store_time_was_not_written_is_torn() -> None:
     record = bytearray(message(body=b"b", properties={"UNIQ_KEY": "A" * 32}))
     record[56:64] = bytes(8)
 
-    assert is_torn(memoryview(record), 0, len(record))
+    assert is_torn(record)
 
 
 @pytest.mark.parametrize("is_durable", [False, True])
