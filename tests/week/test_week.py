@@ -1,9 +1,9 @@
 """A week of twenty topics with ages of their own, in an hour, on small disks.
 
-Three nodes keep some megabytes of the log, and pieces in a bucket have the rest: leaders are killed,
-the bucket is away for minutes and busy for others, and a node is begun anew with an empty disk.
-Meanwhile each message within its age is read by our client, and in the end by RocketMQ's and Spark,
-too, with equal sums, and none that is beyond it.
+Three nodes keep some megabytes of the log, and pieces in a bucket have the rest: leaders are
+killed, the bucket is away for minutes and busy for others, and a node is begun anew with an empty
+disk. Meanwhile each message within its age is read by our client, and in the end by RocketMQ's and
+Spark, too, with equal sums, and none that is beyond it.
 
 ``LEDGERMQ_WEEK_MINUTES`` says how long the week is; ``python -m tests.week --minutes 10``.
 """
@@ -15,9 +15,11 @@ import os
 import random
 import shutil
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -87,23 +89,22 @@ class Week:
 
     def live(self) -> None:
         """Let the week pass."""
-        faults = self._faults()
-        at, fault = next(faults)
-        turn = 0
-        while (now := time.monotonic() - self.begun) < self.seconds:
-            turn += 1
-            self.load.check()
-            while now >= at * self.seconds:
-                self.done[fault.__name__] += 1
-                say(self.begun, fault.__name__)
-                fault()
-                at, fault = next(faults)
-            self._keep_house(turn)
-            self._read_one()
-            left = self.begun + turn * SEAL_S - time.monotonic()
-            # Sealing is a timer's, and this is it.
-            time.sleep(max(0.0, min(left, SEAL_S)))
-        self.give_bucket()
+        is_over = threading.Event()
+        with ThreadPoolExecutor(1) as timers:
+            house = timers.submit(self._keep_house, is_over)
+            try:
+                for at, fault in self._faults():
+                    while time.monotonic() - self.begun < at * self.seconds:
+                        assert not house.done(), house.exception()
+                        self.load.check()
+                        self._read_one()
+                    self.done[fault.__name__] += 1
+                    say(self.begun, fault.__name__)
+                    fault()
+            finally:
+                is_over.set()
+                self.give_bucket()
+            house.result()
         self.load.stop()
 
     def _faults(self) -> Iterator[tuple[float, Callable[[], None]]]:
@@ -115,13 +116,13 @@ class Week:
         ]  # fmt: skip
         planned += [(number / 10 + 0.05, self.kill_leader) for number in range(10)]
         yield from sorted(planned, key=lambda one: one[0])
-        yield 2.0, self.give_bucket
+        yield 1.0, self.give_bucket
 
     def take_bucket(self) -> None:
         self.proxy.fault = lambda _number, _head: "gone"
 
     def have_bucket_busy(self) -> None:
-        self.proxy.fault = lambda number, _head: "busy" if number % 3 else ""
+        self.proxy.fault = lambda number, _head: "busy" if number % 2 else ""
 
     def give_bucket(self) -> None:
         self.proxy.fault = lambda _number, _head: ""
@@ -144,15 +145,16 @@ class Week:
             assert json.loads(answer.stdout) == {"forgotten": True}
         wiped.node.wait_ready()
 
-    def _keep_house(self, turn: int) -> None:
-        """Seal, and at times drop what is too old; what fails is done the next time."""
-        if not self.seal():
-            self.refused["seal"] += 1
-        elif turn % PRUNES_EACH == 0:
-            if main(["piece", "prune", self.place]) == 0:
-                self.done["prune"] += 1
-            else:
-                self.refused["prune"] += 1
+    def _keep_house(self, is_over: threading.Event) -> None:
+        """What timers do: seal, and at times drop what is too old; what fails is done again."""
+        turn = 0
+        while not is_over.wait(SEAL_S):
+            turn += 1
+            if not self.seal():
+                self.refused["seal"] += 1
+            elif turn % PRUNES_EACH == 0:
+                is_pruned = main(["piece", "prune", self.place]) == 0
+                (self.done if is_pruned else self.refused)["prune"] += 1
 
     def seal(self) -> bool:
         """Seal what any of the members has; whether that went well."""
