@@ -35,13 +35,16 @@ KERNELS = (
     "_wait",
     "_produce",
     "_exchange",
+    "_trees",
 )
 VIEWS = KERNELS[0]
 """Cython's memory views, in C that it writes itself, which the others share: with a copy in each of
 them they take twice as long to compile."""
 
 
-SUFFIXES = {VIEWS: ".c", "_secure": ".pyx", "_wait": ".pyx", "_produce": ".pyx"}
+SUFFIXES = {
+    VIEWS: ".c", "_secure": ".pyx", "_wait": ".pyx", "_produce": ".pyx", "_trees": ".pyx",
+}  # fmt: skip
 """Of sources that are no Python: what has no plain form in the same file."""
 
 

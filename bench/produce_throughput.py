@@ -49,6 +49,8 @@ def produce(address: str, size: int, seconds: float, result: Connection) -> None
         while waiting:
             acked += len(waiting.popleft().result())
         result.send(acked / (time.perf_counter() - begin))
+        # It stays until its processor time was looked at.
+        result.recv()
 
 
 @contextmanager
@@ -71,6 +73,8 @@ def producers(address: str, *, size: int, seconds: float) -> Iterator[Callable[[
     for ours, _ in pairs:
         ours.recv()
     yield go
+    for ours, _ in pairs:
+        ours.send("end")
     for process in processes:
         process.join(30)
 

@@ -15,12 +15,11 @@ while producers wanted them is what it can have taken from them, whoever else is
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -40,12 +39,35 @@ def counters(node: BenchNode) -> dict[str, int]:
     return found
 
 
-def processor_s(node: BenchNode) -> float:
-    """Seconds of a processor that the process of receipts has had."""
+def receipts_process(node: BenchNode) -> psutil.Process:
+    """The process that makes them."""
     status: dict[str, Any] = node.status()
     (pid,) = (one["pid"] for one in status["processes"] if one["role"] == "receipts")
-    times = psutil.Process(pid).cpu_times()
+    return psutil.Process(pid)
+
+
+def processor_s(process: psutil.Process) -> float:
+    """Seconds of a processor that it has had."""
+    times = process.cpu_times()
     return float(times.user + times.system)
+
+
+class Spent(NamedTuple):
+    """Seconds of processors: of the process of receipts, and of node and producers beside it."""
+
+    receipts_s: float
+    others_s: float
+
+    @classmethod
+    def now(cls, receipts: psutil.Process) -> Spent:
+        """All until now."""
+        family = psutil.Process().children(recursive=True)
+        others = sum(processor_s(one) for one in family if one.pid != receipts.pid)
+        return cls(processor_s(receipts), others)
+
+    def since(self, before: Spent) -> Spent:
+        """What has come since."""
+        return Spent(self.receipts_s - before.receipts_s, self.others_s - before.others_s)
 
 
 def wait_through(node: BenchNode, messages: int) -> float:
@@ -61,8 +83,11 @@ def wait_through(node: BenchNode, messages: int) -> float:
 def rounds(node: BenchNode, count: int, seconds: float) -> dict[str, object]:
     """Rates without and with receipts, by turns, and what hashing has cost."""
     rates: dict[bool, list[float]] = {False: [], True: []}
+    others_us: dict[bool, list[float]] = {False: [], True: []}
     behind: list[float] = []
     shares: list[float] = []
+    hashed_meanwhile: list[float] = []
+    receipts = receipts_process(node)
     with Admin(node.address) as admin:
         admin.create_topic(TOPIC, queues=4)
         for number in range(2 * count):
@@ -70,13 +95,14 @@ def rounds(node: BenchNode, count: int, seconds: float) -> dict[str, object]:
             admin.alter_topic(TOPIC, receipts=has_receipts)
             before = counters(node)["messages"]
             with producers(node.address, size=SIZE, seconds=seconds) as go:
-                begun, had_s, began = stored(node), processor_s(node), time.monotonic()
+                begun, spent = stored(node), Spent.now(receipts)
                 rates[has_receipts].append(sum(go()))
-                took = (time.monotonic() - began) * (os.cpu_count() or 1)
-                share = (processor_s(node) - had_s) / took
-                sent = stored(node) - begun
+                spent = Spent.now(receipts).since(spent)
+                done, sent = counters(node)["messages"] - before, stored(node) - begun
+            others_us[has_receipts].append(spent.others_s * 1e6 / sent)
             if has_receipts:
-                shares.append(share)
+                shares.append(spent.receipts_s / spent.others_s)
+                hashed_meanwhile.append(done / sent)
                 behind.append(wait_through(node, before + sent))
     hashed = counters(node)
     ratios = [one / other for other, one in zip(rates[False], rates[True], strict=True)]
@@ -85,11 +111,15 @@ def rounds(node: BenchNode, count: int, seconds: float) -> dict[str, object]:
         "messages_per_s_with": spread(rates[True]),
         "ratio": statistics.median(ratios),
         "ratios": [round(one, 3) for one in ratios],
-        "share_of_processors_while_loaded": [round(one, 4) for one in shares],
+        "processor_us_per_message_of_others_without": spread(others_us[False]),
+        "processor_us_per_message_of_others_with": spread(others_us[True]),
+        "processor_time_of_receipts_to_that_of_others": [round(one, 4) for one in shares],
+        "hashed_while_loaded": [round(one, 3) for one in hashed_meanwhile],
         "caught_up_after_s": spread(behind),
-        "processor_us_per_message": processor_s(node) * 1e6 / max(1, hashed["messages"]),
+        "processor_us_per_message": processor_s(receipts) * 1e6 / max(1, hashed["messages"]),
         "hashed": hashed["messages"],
         "checkpoints": hashed["checkpoints"],
+        "hurried": hashed["hurried"],
         "failed": hashed["failed"],
     }
 

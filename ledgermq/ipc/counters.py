@@ -150,13 +150,15 @@ class SlavesCounter(IntEnum):
 class ReceiptsCounter(IntEnum):
     """Counters of the process that makes checkpoints of receipts, where its node leads. Up to
     ``POSITION`` it has gone through the log, ``CHECKPOINT_AT`` is the time of the last checkpoint
-    that it has made, epoch s, and ``TREE_SIZE`` the stretches in its tree; all are now, and 0
-    before the first one. ``FAILED`` could not be made.
+    that it has made, epoch s, ``TREE_SIZE`` the stretches in its tree, and ``BEHIND_MS`` the age of
+    its oldest message then; all are now, and 0 before the first one. ``FAILED`` could not be made,
+    ``HURRIED`` were made at the cost of the others because they were late.
     """
 
     (
-        POSITION, CHECKPOINT_AT, TREE_SIZE, CHECKPOINTS, MESSAGES, BYTES, FAILED,
-    ) = range(7)  # fmt: skip
+        POSITION, CHECKPOINT_AT, TREE_SIZE, CHECKPOINTS, MESSAGES, BYTES, FAILED, BEHIND_MS,
+        HURRIED,
+    ) = range(9)  # fmt: skip
 
 
 def _names(counters: type[IntEnum]) -> tuple[str, ...]:

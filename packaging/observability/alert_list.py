@@ -203,6 +203,15 @@ _OF_NODES = (
         " or too many queues ([receipts.md](receipts.md#when-something-is-wrong)).",
     ),
     Alert(
+        "LedgermqReceiptsLate", _WARNING, "10m",
+        "increase(ledgermq_receipts_hurried_total[$10m]) > 0",
+        f"receipts take processors from the others on {_AT}",
+        "Messages have waited for their receipts as long as they may, and producers pay for them.",
+        "The processors of the node are full, and have been for longer than `receipts.behind_max_s`"
+        " ([receipts.md](receipts.md#what-there-are-receipts-of)). Give it more of them, or fewer"
+        " topics receipts.",
+    ),
+    Alert(
         "LedgermqVersionTooOld", _CRITICAL, "30s",
         "max by (job, instance) (ledgermq_broker_level_needed) > 0",
         f"{_AT} lacks feature level {{{{ $value }}}}, which the log needs",

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ from tests.suite.patience import PATIENCE_S
 pytestmark = pytest.mark.slow
 
 QUEUES = 4
+WRITTEN = 1_600
+BEHIND_MAX_S = 1
 KEPT = "11MiB"
 """Of the 16 MiB that ``write`` has written."""
 
@@ -59,7 +62,7 @@ def write(node: Node, topic: str) -> None:
     """Have 16 MiB in the log that no compression makes less of."""
     chance = random.Random(50)
     with Producer(node.address) as producer:
-        for _ in range(80):
+        for _ in range(WRITTEN // 20):
             batch = [OutgoingMessage(chance.randbytes(10_000)) for _ in range(20)]
             producer.send_batch(topic, batch, queue_id=0).result(PATIENCE_S)
 
@@ -142,6 +145,47 @@ def test_each_message_of_a_topic_with_receipts_is_proven_and_no_other(
         with pytest.raises(MessageUnknownError, match="its topic had none"):
             ReceiptMaker(NodeQueues(queries)).make("other", 0, other.queue_offset)
         check_chain(checkpoints(queries), key, {**sent, **last})
+
+
+def test_hashing_has_what_processors_leave_over_until_it_is_late(
+    make_node: Callable[[], Node],
+) -> None:
+    node = make_node()
+    path = node.folder / "receipts.key"
+    key = make_signer(path, "orders-a")
+    start_client_node(node, receipts={"key_file": str(path), "behind_max_s": BEHIND_MAX_S})
+    want(f"ipc://{node.runtime}")
+
+    def counted(name: str) -> int:
+        return int(node.status()["counters"]["receipts"][name])
+
+    with Producer(node.address) as producer:
+        producer.send(TOPIC, b"first", queue_id=1).result(PATIENCE_S)
+    wait_until(lambda: counted("messages") == 1, "the first checkpoint")
+    assert counted("hurried") == 0
+    pid = node.pid("receipts")
+    policies = {
+        int(one.name): os.sched_getscheduler(int(one.name))
+        for one in Path(f"/proc/{pid}/task").iterdir()
+    }
+    # What hashes, and not who answers the broker.
+    assert policies.pop(pid) == os.SCHED_OTHER
+    assert os.SCHED_IDLE in policies.values()
+    # More than two checkpoints have, which it gets to when it has waited.
+    os.kill(pid, signal.SIGSTOP)
+    for _ in range(3):
+        write(node, TOPIC)
+    sent = 1 + 3 * WRITTEN
+    begun = time.monotonic()
+    wait_until(lambda: time.monotonic() - begun > BEHIND_MAX_S, "messages to be late")
+    os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: counted("messages") == sent, "all checkpoints")
+    assert counted("hurried") > 0
+    assert node.logged("receipts are late")
+    assert counted("failed") == 0
+    with Queries(node.address) as queries:
+        for place in ((1, 0), (0, 0), (0, sent - 2)):
+            receipt_of(queries, *place).verified([key])
 
 
 def test_pieces_prove_by_the_key_that_nobody_has_changed_a_message(

@@ -169,6 +169,14 @@ _PARTS = (
         },
         soak={"LEDGERMQ_SPARK_KILLS": "10", "LEDGERMQ_SPARK_DRIVER_KILLS": "5"},
     ),
+    # Of hours and days, in an hour; it takes all processors.
+    Part(
+        "week",
+        tools=("s3",),
+        tests=("tests/week",),
+        environment={"LEDGERMQ_WEEK_MINUTES": "60", "LEDGERMQ_SPARK": "1", "LEDGERMQ_S3": "1"},
+        workers="0",
+    ),
     Part("packages", tools=("deb",), command=("packaging/check-deb.sh",)),
     # A test in a root of its own takes all processors.
     Part("bare", tools=("bare",), tests=("tests/bare",), environment=_BARE, workers="0"),

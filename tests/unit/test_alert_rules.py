@@ -38,6 +38,7 @@ SEALED = f'ledgermq_cold_sealed_position{{{HERE},process="cold"}}'
 COMMITTED = f'ledgermq_log_position_bytes{{{HERE},cursor="committed"}}'
 
 FAILED_RECEIPTS = f'ledgermq_receipts_failed_total{{{HERE},process="receipts"}}'
+HURRIED_RECEIPTS = f'ledgermq_receipts_hurried_total{{{HERE},process="receipts"}}'
 
 DAYS = "1h"
 LAG = f'{HERE},group="billing",topic="orders"'
@@ -108,6 +109,10 @@ CASES: dict[str, tuple[Given, Given]] = {
     "ReceiptsNotMade": (
         {FAILED_RECEIPTS: "0+1x400"},
         {FAILED_RECEIPTS: "7+0x400"},
+    ),
+    "ReceiptsLate": (
+        {HURRIED_RECEIPTS: "0+1x400"},
+        {HURRIED_RECEIPTS: "7+0x400"},
     ),
     "VersionTooOld": (
         {f"ledgermq_broker_level_needed{{{BROKER}}}": "4+0x60"},

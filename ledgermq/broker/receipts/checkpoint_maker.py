@@ -20,8 +20,9 @@ from ledgermq.formats.receipts.checkpoint import (
     hash_of,
     peaks_as_json,
 )
-from ledgermq.formats.receipts.merkle_tree import Peaks, leaf_hash
+from ledgermq.formats.receipts.merkle_tree import Peaks
 from ledgermq.formats.receipts.signed_note import NoteSigner
+from ledgermq.formats.records.message import decode_message
 from ledgermq.ipc.counters import Counts, ReceiptsCounter
 from ledgermq.ipc.orders import MakeCheckpoint
 from ledgermq.model.errors import ConfigError, ProtocolError, StorageError
@@ -80,11 +81,13 @@ class CheckpointFound(NamedTuple):
         end: position up to which the log was gone through.
         is_behind: there is more before ``until``.
         checkpoint: None: nothing has come.
+        behind_ms: how old the oldest message is that it has gone through.
     """
 
     end: int
     is_behind: bool
     checkpoint: ReceiptCheckpoint | None
+    behind_ms: int = 0
 
 
 class CheckpointMaker:
@@ -123,9 +126,11 @@ class CheckpointMaker:
             self._next.clear()
         self._at = -1
         firsts = self._firsts(task.topics, begin, until)
-        end = max(until, task.begin)
+        end, stored_ms = max(until, task.begin), 0
         if firsts:
-            end = min(end, min(firsts.values()) + STRETCH_BYTES_MAX)
+            oldest = min(firsts.values())
+            end = min(end, oldest + STRETCH_BYTES_MAX)
+            stored_ms = self._stored_ms(oldest)
         stretches: list[SignedStretch] = []
         for queue, position in firsts.items():
             if position < end:
@@ -134,8 +139,10 @@ class CheckpointMaker:
         checkpoint = None
         if stretches or task.renew:
             checkpoint = self._signed(task, end, tuple(stretches))
+        behind_ms = max(0, self._now_ms() - stored_ms) if stored_ms else 0
         self._counts[ReceiptsCounter.POSITION] = end
-        return CheckpointFound(end, end < until, checkpoint)
+        self._counts[ReceiptsCounter.BEHIND_MS] = behind_ms
+        return CheckpointFound(end, end < until, checkpoint, behind_ms)
 
     def _signed(
         self, task: CheckpointTask, end: int, stretches: tuple[SignedStretch, ...]
@@ -184,6 +191,13 @@ class CheckpointMaker:
             raise StorageError("messages were deleted meanwhile", queue=str(queue), offset=offset)
         return int(units["position"][0])
 
+    def _stored_ms(self, position: int) -> int:
+        """When the message at a position was stored, epoch ms."""
+        record = self._store.record_at(position)
+        if record is None:
+            raise StorageError("messages were deleted meanwhile", position=position)
+        return decode_message(record).store_timestamp
+
     def _stretch(self, queue: QueueName, end: int) -> SignedStretch:
         """The messages of a queue that are before a position, from where it goes on."""
         store, counts = self._store, self._counts
@@ -203,11 +217,8 @@ class CheckpointMaker:
                     raise StorageError(
                         "messages were deleted meanwhile", queue=str(queue), offset=at + taken
                     )
-                payload = memoryview(parts.payload)
-                stops = parts.starts + parts.sizes
-                for start, stop in zip(parts.starts.tolist(), stops.tolist(), strict=True):
-                    tree.append(leaf_hash(payload[start:stop]))
-                taken += len(stops)
+                tree.extend(parts.payload, parts.starts, parts.sizes)
+                taken += len(parts.starts)
                 counts[ReceiptsCounter.BYTES] += parts.size
                 self._sign_of_life()
             at += wanted

@@ -229,7 +229,7 @@ __all__ = [
     "write_units",
 ]
 
-_WITHOUT_PLAIN_FORM = ("_secure", "_wait", "_produce")
+_WITHOUT_PLAIN_FORM = ("_secure", "_wait", "_produce", "_trees")
 
 compiled: bool = not any(
     str(sys.modules[name].__file__).endswith(".py") for name in _NAMES

@@ -391,10 +391,12 @@ class ColdSection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptsSection:
     """Receipts of messages: ``key_file`` has the secret key that checkpoints are signed with, the
-    same on all members; without it there are none, and no process for them.
+    same on all members; without it there are none, and no process for them. That process has what
+    processors leave over, until a message has waited for ``behind_max_s``.
     """
 
     key_file: Path | None = None
+    behind_max_s: int = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

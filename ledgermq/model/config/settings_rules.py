@@ -656,6 +656,7 @@ RULES = {
     "cold.refresh_s": _between(1, 86_400),
     "cold.memory_bytes_max": _between(512 * MIB, 65_536 * MIB),
     "receipts.key_file": _path("an absolute path", size_max=4_000),
+    "receipts.behind_max_s": _between(1, 86_400),
     "supervision.restarts_max": _between(0, 1_000),
     "supervision.restart_window_s": _between(1, 86_400),
     "supervision.restart_pause_max_ms": _between(0, 600_000),

@@ -72,7 +72,12 @@ _NOW: Mapping[Role, frozenset[IntEnum]] = {
     ),
     Role.SLAVES: frozenset({SlavesCounter.CONNECTIONS, SlavesCounter.BEHIND_BYTES}),
     Role.RECEIPTS: frozenset(
-        {ReceiptsCounter.POSITION, ReceiptsCounter.CHECKPOINT_AT, ReceiptsCounter.TREE_SIZE}
+        {
+            ReceiptsCounter.POSITION,
+            ReceiptsCounter.CHECKPOINT_AT,
+            ReceiptsCounter.TREE_SIZE,
+            ReceiptsCounter.BEHIND_MS,
+        }
     ),
 }
 """Those that are now, and no count since the node was started."""
@@ -268,6 +273,8 @@ COUNTER_HELP: Mapping[Role, Mapping[IntEnum, str]] = {
         ReceiptsCounter.MESSAGES: "Messages that were put into the tree of receipts",
         ReceiptsCounter.BYTES: "Bytes of such messages",
         ReceiptsCounter.FAILED: "Checkpoints of receipts that could not be made",
+        ReceiptsCounter.BEHIND_MS: "Age of the oldest message of that checkpoint when it was made",
+        ReceiptsCounter.HURRIED: "Checkpoints that were late, and took processors from the others",
     },
 }
 """Help for every counter of ``ipc/counters.py`` but those of the supervisor; by their processes,

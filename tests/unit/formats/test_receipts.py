@@ -6,8 +6,11 @@ import json
 import random
 from hashlib import sha256
 
+import numpy as np
 import pytest
 
+from ledgermq.formats.kernels.kernel import compiled_only
+from ledgermq.formats.receipts import merkle_tree
 from ledgermq.formats.receipts.checkpoint import ReceiptCheckpoint, SignedHead, SignedStretch
 from ledgermq.formats.receipts.merkle_tree import (
     GrownTree,
@@ -74,6 +77,30 @@ def plain_root(leaves: list[bytes]) -> bytes:
         middle *= 2
     halves = plain_root(leaves[:middle]) + plain_root(leaves[middle:])
     return sha256(b"\1" + halves).digest()
+
+
+@pytest.mark.skipif(compiled_only("_trees") is None, reason="kernels are plain")
+def test_the_kernel_and_the_plain_loop_grow_the_same_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(50)
+    data = chance.randbytes(20_000)
+    compiled, plain = Peaks(), Peaks()
+    for count in (0, 1, 2, 3, 64, 1, 0, 129):
+        sizes = np.array([chance.choice((0, 1, 55, 56, 64, 400)) for _ in range(count)], np.uint32)
+        starts = np.array([chance.randrange(len(data) - int(size)) for size in sizes], np.uint32)
+        compiled.extend(memoryview(data), starts, sizes)
+        with monkeypatch.context() as patch:
+            patch.setattr(merkle_tree, "_trees", None)
+            plain.extend(memoryview(data), starts, sizes)
+        assert compiled == plain
+        assert compiled.root() == plain.root()
+    assert compiled.size == 200
+
+
+@pytest.mark.skipif(compiled_only("_trees") is None, reason="kernels are plain")
+@pytest.mark.parametrize(("start", "size"), [(-1, 1), (0, 101), (100, 1), (1, -1), (2**62, 2**62)])
+def test_the_kernel_reads_nothing_beyond_its_data(start: int, size: int) -> None:
+    with pytest.raises(ValueError, match="not within the data"):
+        Peaks().extend(bytes(100), np.array([start]), np.array([size]))
 
 
 def test_roots_are_those_of_certificate_transparency() -> None:
