@@ -12,14 +12,25 @@ import org.apache.rocketmq.common.message.MessageQueue;
 public class Sums {
   private static final int TRIES = 60;
 
-  public static void main(String[] topics) throws Exception {
+  public static void main(String[] topics) {
+    try {
+      read(topics);
+      System.exit(0);
+    } catch (Exception error) {
+      // Threads of the client would keep the process.
+      error.printStackTrace();
+      System.exit(1);
+    }
+  }
+
+  private static void read(String[] topics) throws Exception {
     DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("sums");
     consumer.setNamesrvAddr(System.getenv("NAMESRV"));
     consumer.start();
     for (String topic : topics) {
       MessageDigest sum = MessageDigest.getInstance("SHA-256");
       long count = 0;
-      for (MessageQueue queue : new TreeSet<>(consumer.fetchSubscribeMessageQueues(topic))) {
+      for (MessageQueue queue : new TreeSet<>(asked(() -> consumer.fetchSubscribeMessageQueues(topic)))) {
         long offset = asked(() -> consumer.minOffset(queue)), end = asked(() -> consumer.maxOffset(queue));
         while (offset < end) {
           long next = offset;
@@ -41,7 +52,6 @@ public class Sums {
       System.out.println("sum " + topic + " " + count + " " + text);
     }
     consumer.shutdown();
-    System.exit(0);
   }
 
   private interface Question<T> {

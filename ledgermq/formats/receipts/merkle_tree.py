@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from ledgermq.formats.kernels.kernel import compiled_only
+
+if TYPE_CHECKING:
+    # Who checks a receipt has a client alone, and none of a node's libraries.
+    import numpy as np
+    import numpy.typing as npt
 
 _trees = compiled_only("_trees")
 
