@@ -229,12 +229,14 @@ def test_an_idle_broker_sleeps(node: NodeMaker) -> None:
     answer_orders(one, writer)
     assert one.child is not None
     process = psutil.Process(one.child.pid)
-    one.wait(lambda: process.status() == psutil.STATUS_SLEEPING)
-    before, begin = process.num_ctx_switches().voluntary, time.monotonic()
-    one.wait(lambda: time.monotonic() - begin > 1.0)
-    waited_s = time.monotonic() - begin
-    woken = process.num_ctx_switches().voluntary - before
 
-    # A loop that polls, be it each ten milliseconds, would be woken hundreds of times.
-    assert woken <= 20 * waited_s, woken
+    def is_asleep() -> bool:
+        """Whether it slept in the last second: on a busy machine its start may take as long."""
+        before, begin = process.num_ctx_switches().voluntary, time.monotonic()
+        one.wait(lambda: time.monotonic() - begin > 1.0)
+        woken = process.num_ctx_switches().voluntary - before
+        # A loop that polls, be it each ten milliseconds, is woken a hundred times in each second.
+        return woken <= 20 * (time.monotonic() - begin)
+
+    one.wait(is_asleep)
     writer.close()

@@ -348,17 +348,27 @@ def test_a_hand_over_that_took_too_long_is_asked_for_again(
     def is_abandoned() -> bool:
         return leader.node.logged("it took too long")
 
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        with ThreadPoolExecutor(1) as thread:
-            asked = thread.submit(main, transfer)
-            wait_until(lambda: is_abandoned() or asked.done(), "raft to abandon it")
+    def is_taken() -> bool:
+        """Whether it was begun: one that is asked too late is refused, and changes nothing."""
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with ThreadPoolExecutor(1) as thread:
+                asked = thread.submit(main, transfer)
+                wait_until(lambda: is_abandoned() or asked.done(), "raft to abandon it")
+                go_on(pid)
+                status = asked.result()
+        finally:
             go_on(pid)
-            status = asked.result()
-    finally:
-        go_on(pid)
+        printed = capsys.readouterr()
+        outcomes.append((status, printed.out, printed.err))
+        if is_abandoned():
+            return True
+        assert "target does not answer" in printed.err
+        group.wait_equal()
+        return False
 
-    printed = capsys.readouterr()
-    assert is_abandoned(), printed.err
-    assert (status, printed.err) == (0, "")
-    assert json.loads(printed.out)["leader"] == target.name
+    outcomes: list[tuple[int, str, str]] = []
+    wait_until(is_taken, "a hand-over that is begun")
+    status, out, err = outcomes[-1]
+    assert (status, err) == (0, "")
+    assert json.loads(out)["leader"] == target.name
