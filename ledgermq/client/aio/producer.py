@@ -323,10 +323,7 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
         outcome: asyncio.Future[Result] = loop.create_future()
         if not put(partial(_settle, outcome)):
             return None
-        if not self._pipeline.only_gathers:
-            # The frame that gathers is large enough to go now.
-            self._turn()
-        elif self._pipeline.expire_at < watch.timer_at:
+        if self._pipeline.expire_at < watch.timer_at:
             watch.update()
         return outcome
 

@@ -45,7 +45,7 @@ class ProducerOptions:
 
     Attributes:
         linger_ms: how long a message may wait for others to share its frame with; with 0 it waits
-            only while more bytes are under way than wait with it.
+            only while earlier ones are under way.
         batch_bytes: a frame of gathered messages is closed at this size.
         window_bytes: most bytes of messages without an outcome; ``send`` waits behind it.
         max_in_flight: most unanswered frames; the order is kept also when one is refused.
@@ -153,12 +153,11 @@ class SendPipeline:
     @property
     def only_gathers(self) -> bool:
         """Whether the open frame can but wait for an answer under way, and the next message too."""
-        in_flight = self._in_flight
-        if not in_flight or self._ready or self._open_is_due or self.options.linger_ms:
-            return False
-        frame = self._open
-        return (
-            frame is None or frame.size < self._in_flight_bytes or len(in_flight) >= self._allowed
+        return bool(
+            self._in_flight
+            and not self._ready
+            and not self._open_is_due
+            and not self.options.linger_ms
         )
 
     @property
@@ -464,9 +463,8 @@ class SendPipeline:
             return True
         linger_ms = self.options.linger_ms
         if linger_ms == 0:
-            # It waits for answers, and grows, while it is smaller than what is under way: so all
-            # that is waited for leaves in a few frames, and none with little holds up much.
-            return frame.size >= self._in_flight_bytes
+            # As Nagle has it: a small frame waits for the answers under way, and grows meanwhile.
+            return not self._in_flight
         return now >= frame.opened_at + linger_ms / 1_000
 
     def _close_open(self) -> None:

@@ -379,7 +379,7 @@ def _gather(self: Exchange, topic, body, properties, callback):
     pipeline.unanswered_bytes += size
     driver = self._driver
     if driver is not None:
-        if now < driver._look_at and pipeline.only_gathers:
+        if now < driver._look_at:
             driver._has_changed = True
         else:
             driver.advance_behind_send(now, is_urgent=False)

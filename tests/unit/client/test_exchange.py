@@ -46,9 +46,6 @@ from ledgermq.wire.session import (
 from tests.suite.patience import PATIENCE_S
 
 KERNELS = [kernel, kernel.load_plain("ledgermq.formats.kernels._exchange")]
-LARGE = bytes(1 << 19)
-"""A body behind which smaller ones gather."""
-
 WELCOME = Welcome(
     **{
         **{name: 1 << 20 for name, field in Welcome.__dataclass_fields__.items()},
@@ -156,13 +153,13 @@ class Side:
             self.waiting = self.sender.exchange(routes, self.driver)
         self.outcomes: list[SendFuture[Any]] = []
 
-    def put(self, body: bytes = b"body") -> int:
+    def put(self) -> int:
         """Send a message; the id of its request."""
         form = self.pipeline.form
         assert form is not None
-        if not self.exchange.put("T", body, None, self.outcomes.append):
+        if not self.exchange.put("T", b"body", None, self.outcomes.append):
             # The first one of a queue.
-            assert self.exchange.put("T", body, None, self.outcomes.append)
+            assert self.exchange.put("T", b"body", None, self.outcomes.append)
         return decode_header(self.read()[0]).request_id
 
     def put_long(self, body: bytes, **options: Unpack[MessageOptions]) -> None:
@@ -347,7 +344,7 @@ def test_what_waits_for_an_answer_goes_in_one_frame_either_way(
     frames, states = [], []
     for is_short in (True, False):
         side = Side(tmp_path / str(is_short), module.Exchange, is_short=is_short)
-        first = side.put(LARGE)
+        first = side.put()
         side.put_long(bodies[0])
         gathered = 0
         for body in bodies[1:]:
@@ -519,7 +516,7 @@ def test_batches_that_are_not_as_most_go_the_long_way(tmp_path: Path, module: Mo
 @pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
 def test_a_frame_that_is_full_takes_no_more(tmp_path: Path, module: ModuleType) -> None:
     side = Side(tmp_path / "x", module.Exchange, is_short=True)
-    side.put(LARGE)
+    side.put()
     side.put_long(b"first")
     size = side.pipeline.options.batch_bytes // 4
     taken = 0
@@ -539,45 +536,13 @@ def test_a_frame_that_is_full_takes_no_more(tmp_path: Path, module: ModuleType) 
 
 
 @pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
-def test_what_gathers_leaves_once_it_is_as_much_as_what_is_under_way(
-    tmp_path: Path, module: ModuleType
-) -> None:
-    left = []
-    for is_short in (True, False):
-        side = Side(tmp_path / str(is_short), module.Exchange, is_short=is_short)
-        side.give(sent(side.put()))
-        side.turn()
-        for _ in range(32):
-            if not (is_short and side.exchange.put("T", b"x", None, side.outcomes.append)):
-                side.put_long(b"x")
-            if not side.pipeline.only_gathers:
-                side.pipeline.advance(time.monotonic())
-        frames = [decode_send(side.read()[0]) for _ in range(side.pipeline.in_flight)]
-        left.append([len(frame.sizes) for frame in frames])
-        assert side.pipeline._open is None
-
-        # What is under way shrinks: a smaller frame may leave now.
-        side.put_long(b"x")
-        side.pipeline.advance(time.monotonic())
-        assert side.pipeline._open is not None
-        for frame in frames:
-            side.give(sent(frame.request_id, (0, len(frame.sizes), 8_192, 8)))
-            side.turn()
-        assert side.pipeline._open is None
-        assert len(decode_send(side.read()[0]).sizes) == 1
-        side.close()
-
-    assert left == [[1, 1, 2, 4, 8, 16]] * 2
-
-
-@pytest.mark.parametrize("module", KERNELS, ids=["loaded", "plain"])
 def test_what_was_left_to_the_long_way_is_still_told_to_it_though_others_gather(
     tmp_path: Path, module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     side = Side(tmp_path / "x", module.Exchange, is_short=True)
     side.give(sent(side.put()))
     side.turn()
-    future = side.waiting.send("T", LARGE, None)
+    future = side.waiting.send("T", b"body", None)
     side.put_long(b"gathered")
     told: list[bool] = []
     monkeypatch.setattr(
