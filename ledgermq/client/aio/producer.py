@@ -314,7 +314,7 @@ class AsyncProducer(TopicWriter, AwaitsContact, AsyncClosing):
                 raise self._pipeline.no_room()
 
     def _send_short(self, put: Callable[[Callback[Result]], bool]) -> asyncio.Future[Result] | None:
-        """The way of most messages and batches without options; None: not this one's."""
+        """The way of most messages and batches, of no options but names; None: not this one's."""
         if self._link is None:
             return None
         loop, watch = asyncio.get_running_loop(), self._watch

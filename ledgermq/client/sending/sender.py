@@ -207,7 +207,7 @@ class Sender:
         )
 
     def exchange(self, routes: RouteTable, driver: object = None) -> Exchange:
-        """The short way of single messages without options, which waits for all from now on.
+        """The short way of messages that have a tag and keys at most; it waits for all from now on.
 
         Args:
             driver: of the pipeline: a ``SendDriver``; None where there is a loop.
